@@ -1,19 +1,21 @@
 """Sum: the launch.
 
-vector_sum(x) takes a contiguous float32 vector of one element or more, not always aligned to 16 bytes (x[1:] is a legal
-input), with values of any kind. It returns the sum as a new float32 tensor of one element: a NaN or infinities of both
-signs give NaN, as they do in torch.sum. The error may be 2e-5 of the sum of the magnitudes; a single float32
-accumulator that adds a million values one by one has a larger error. Tensors may have more than 2**32 elements: offsets
-need 64 bits.
+vector_sum(x) takes a contiguous float32 vector with one or more elements, which may have any values. It is not always
+aligned to 16 bytes (x[1:] is a legal input). The function returns the sum as a new one-element float32 tensor; a NaN or
+infinities of both signs give NaN, as they do in torch.sum. The error may be at most 2e-5 times the sum of the
+magnitudes; a single float32 accumulator that adds a million values one by one has a larger error. Tensors may have more
+than 2**32 elements: offsets need 64 bits.
 
-The same inputs give the same bits in every call, whichever block runs first. float32 additions round, so their order
-affects the last bits. atomicAdd on a float adds in the order in which blocks arrive, so a kernel that ends with it is
-rejected, although its values are right. torch.sum gives the same guarantee, which makes a training run repeatable.
-Counting finished blocks with an integer atomic is allowed: integers add exactly. Such a counter may be a __device__
-variable in w06a_reduction.cu: it is 0 when the file is loaded, and keeps its value from one launch to the next.
+The same inputs must give the same bits in every call, whichever block runs first. float32 additions round, so their
+order affects the last bits. atomicAdd on a float adds in the order in which blocks arrive, so a kernel that ends with
+such an atomicAdd is rejected, although its values are right. torch.sum gives the same guarantee, which makes a training
+run repeatable. Counting finished blocks with an integer atomic is allowed: integers add exactly. Such a counter may be
+a __device__ variable in w06a_reduction.cu: it is 0 when the file is loaded, and keeps its value from one launch to the
+next.
 
-Write the kernel in w06a_reduction.cu, then launch it here. The grader checks the values, the same bits in two orders of
-blocks, the bytes that the kernel moves (one read is enough), and on a GPU the time against one atomicAdd per warp.
+Write the kernel in w06a_reduction.cu, then launch it here. The grader checks the values, that two orders of blocks give
+the same bits, the bytes that the kernel moves (one read is enough), and, on a GPU, the time compared with one atomicAdd
+per warp.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by

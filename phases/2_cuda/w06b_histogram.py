@@ -1,13 +1,13 @@
 """Histogram: the launch.
 
-histogram(x, bins) takes a contiguous vector and returns bins counts as int32: how many elements of x are 0, 1, 2, ...
-x is either uint8, and bins is 256, or int32, and bins is anything from 1 to 65536. An int32 value that is negative, or
-bins or more, is not counted. x has from 1 to 2**30 elements, so that every count fits, and is not always aligned to 16
-bytes. Its values may be uniform, sorted, or all equal, and the counts are exact in each case.
+histogram(x, bins) takes a contiguous vector and returns bins int32 counts: how many elements of x are 0, 1, 2, ...
+Either x is uint8 and bins is 256, or x is int32 and bins is any number from 1 to 65536. int32 values that are negative,
+or equal to bins or larger, are not counted. x has from 1 to 2**30 elements, so that every count fits, and is not always
+aligned to 16 bytes. Its values may be uniform, sorted, or all equal, and the counts must be exact in each case.
 
 Write the kernel in w06b_histogram.cu, then launch it here. The grader checks the values, the bytes moved and their
-sectors, how many lanes of an atomic on global memory access one address, and on a GPU the time against a kernel that
-counts in global memory.
+sectors, how many lanes of an atomic on global memory access one address, and, on a GPU, the time compared with a kernel
+that counts in global memory.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 1.1 lanes of an atomic at one

@@ -1,13 +1,14 @@
 """Divergence: the launch.
 
-oscillate(x, steps) takes the initial position of each oscillator, float32, and its number of time steps, uint8, from 0
-to 64. It returns the final position of each oscillator, float32, in the same order. Oscillator::step() takes a step;
+oscillate(x, steps) takes each oscillator's initial position (float32) and its number of time steps (uint8, from 0 to
+64). It returns each oscillator's final position (float32), in the same order. Oscillator::step() advances by one step;
 after 0 steps, an oscillator is still at its initial position. There are from 1 to 2**31 - 1 oscillators, and neither
-tensor is always aligned to 16 bytes. The numbers of steps may be all equal, or sorted, or 1 for most and 64 for a few.
+tensor is always aligned to 16 bytes. The numbers of steps may be all equal, or sorted, or 1 for most oscillators and 64
+for a few.
 
 Write the kernel in w06c_divergence.cu, then launch it here. The grader checks the values, how many of a warp's 32 lanes
-are active in its average instruction (at least 16, from 20,000 oscillators on, so give each warp some hundreds), and on
-a GPU the time against a kernel with a thread for each oscillator.
+are active in its average instruction (at least 16 for 20,000 or more oscillators, so give each warp several hundred),
+and, on a GPU, the time compared with a kernel with one thread per oscillator.
 
 Limits on the largest case, with room for edges on smaller ones: at least 16 active lanes in the average instruction.
 """

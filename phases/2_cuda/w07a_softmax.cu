@@ -1,7 +1,7 @@
-// Softmax of each row of x: out[i, j] = exp(x[i, j] - m) / s, where m is the maximum of row i and s the sum of
-// exp(x[i, j] - m) over it.
+// Softmax of each row of x: out[i, j] = exp(x[i, j] - m) / s, where m is the maximum of row i and s is the sum of
+// exp(x[i, j] - m) over the row.
 //
-// x is read once and out is written once: between the two a row stays on the chip. The arithmetic is float32.
+// x is read once and out is written once. In between, a row stays on the chip. The arithmetic is float32.
 
 #include <cuda_bf16.h>
 

@@ -1,12 +1,11 @@
 """Softmax: the launch.
 
-softmax(x) takes a contiguous matrix, bfloat16 or float32, of any number of rows and of 1 to 262144 columns and more.
+softmax(x) takes a contiguous bfloat16 or float32 matrix with any number of rows and with 1 to 262144 columns or more.
 It returns the softmax of each row as a new tensor of the same dtype, computed in float32, for finite values of any
-size. x is not always aligned to 16 bytes.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+size. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w07a_softmax.cu, then launch it here. The grader checks the values, the bytes that the kernel moves
-(one read and one write are enough), and on a GPU the time against the formula in five torch operators.
+(one read and one write are enough), and, on a GPU, the time compared with the formula in five torch operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.2 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by

@@ -1,6 +1,6 @@
 // GELU: out[i] = x[i] * Phi(x[i]), where Phi is the distribution function of the normal distribution.
 //
-// Phi(x) is (1 + erf(x / sqrt(2))) / 2. The approximation of it is (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2.
+// Phi(x) is (1 + erf(x / sqrt(2))) / 2. Its approximation is (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2.
 
 #include <cuda_bf16.h>
 

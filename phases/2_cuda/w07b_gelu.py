@@ -1,13 +1,13 @@
 """GELU: the launch.
 
-gelu(x, approximate) takes a contiguous tensor of float32 or bfloat16, of any size and not always aligned to 16 bytes
-(x[1:] is a legal input), and returns x * Phi(x) as a new tensor of the same dtype, computed in float32. approximate is
-"none" for Phi(x) = (1 + erf(x / sqrt(2))) / 2, or "tanh" for (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2, as
-in torch.nn.functional.gelu. x has finite values of any size, and NaN, which stays NaN.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+gelu(x, approximate) takes a contiguous float32 or bfloat16 tensor of any size, not always aligned to 16 bytes (x[1:] is
+a legal input), and returns x * Phi(x) as a new tensor of the same dtype, computed in float32. approximate is "none" for
+Phi(x) = (1 + erf(x / sqrt(2))) / 2, or "tanh" for (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2, as in
+torch.nn.functional.gelu. x may contain finite values of any size, and NaN, which stays NaN. Tensors may have more than
+2**32 elements: offsets need 64 bits.
 
 Write the kernel in w07b_gelu.cu, then launch it here. The grader checks the values, the bytes that the kernel moves,
-and on a GPU the time against the formula in torch's operators.
+and, on a GPU, the time compared with the formula in torch's operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.

@@ -4,10 +4,10 @@
 
 template <typename T>  // TODO: add what else must be known at compile time
 __global__ void softmax_forward(const T* x, T* y, int columns) {
-    // TODO: the kernel of softmax will do
+    // TODO: the kernel from the softmax exercise is enough
 }
 
 template <typename T>  // TODO: add what else must be known at compile time
 __global__ void softmax_backward(const T* y, const T* dy, T* dx, int columns) {
-    // TODO: a row of y and of dy is read once; its sum, then dx
+    // TODO: read a row of y and of dy once; compute the sum, then dx
 }

@@ -1,17 +1,18 @@
 """A custom operator: softmax with its gradient, for autograd and torch.compile.
 
-softmax(x) takes a contiguous matrix, bfloat16 or float32, of any number of rows, each with one element or up to 64 KiB.
-It returns the softmax of each row as a new tensor of the same dtype, computed in float32, for finite values of any
-size, and autograd knows its gradient: dx = y * (dy - sum(y * dy)) row by row, where y is the output and dy its
-gradient. Tensors have fewer than 2**31 elements and are not always aligned to 16 bytes.
+softmax(x) takes a contiguous bfloat16 or float32 matrix with any number of rows, each with at least one element and at
+most 64 KiB. It returns the softmax of each row as a new tensor of the same dtype, computed in float32, for finite
+values of any size, and autograd knows its gradient: dx = y * (dy - sum(y * dy)) row by row, where y is the output and
+dy its gradient. Tensors have fewer than 2**31 elements and are not always aligned to 16 bytes.
 
-Register two operators with torch.library, one for each direction: each with a fake implementation, the first with a
-backward formula that calls the second. Give them your own namespace, or one made from __name__, as in
+Register two operators with torch.library, one for each direction. Each needs a fake implementation, and the first needs
+a backward formula that calls the second. Give them your own namespace, or one made from __name__, as in
 f"{__name__}::softmax", so that two versions of this file in one process do not replace each other's operators.
 
 Write the kernels in w07c_custom_operator.cu. The grader checks y and dx, and the bytes that the kernels move (two
-tensors forward, three backward); then the registrations, by torch.library.opcheck and by torch.compile(fullgraph=True),
-where dy is not always contiguous; and on a GPU the time of both directions against the formulas in torch operators.
+tensors forward, three backward); then the registrations, with torch.library.opcheck and torch.compile(fullgraph=True),
+for a dy that is not always contiguous; and, on a GPU, the time for both directions compared with the formulas in torch
+operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.2 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by

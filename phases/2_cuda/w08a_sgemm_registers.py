@@ -6,8 +6,8 @@ always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets n
 
 Write the kernel in w08a_sgemm_registers.cu, then launch it here. The grader checks the values; the bytes that the
 kernel requests (tiles have to be at least 64 wide); the sectors of its requests, including those that store out; bank
-conflicts; the wavefronts of shared memory, at most 1.2 for each cycle of multiply-adds (an SM executes 128 of them per
-cycle); and on a GPU compares the time with a tile of 32 with one output per thread.
+conflicts; and the wavefronts of shared memory, at most 1.2 per cycle of multiply-adds (an SM executes 128 multiply-adds
+per cycle). On a GPU, it compares the time with a tile of 32 with one output per thread.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by

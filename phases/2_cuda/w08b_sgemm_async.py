@@ -5,9 +5,9 @@ new contiguous tensor of shape (m, n). The accumulators are strict float32: no T
 always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w08b_sgemm_async.cu, then launch it here. The grader checks the values; that cp.async copies at
-least half of the bytes that are written to shared memory, and that no thread reads a copy before waiting for it; the
-bytes that the kernel requests, sectors, bank conflicts and wavefronts, as in sgemm_registers, and on a GPU compares the
-time with the reference of sgemm_registers.
+least half of the bytes that are written to shared memory, and that no thread reads a copy before waiting for it; and
+the requested bytes, sectors, bank conflicts and wavefronts, as in sgemm_registers. On a GPU, it compares the time with
+the reference of sgemm_registers.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by

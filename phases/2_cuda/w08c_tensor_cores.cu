@@ -7,8 +7,8 @@
 
 // TODO: for wmma include <mma.h>; ldmatrix and mma.sync are inline PTX
 
-template <typename T>  // TODO: with what else is known when it is compiled
+template <typename T>  // TODO: add what else must be known at compile time
 __global__ void matmul(const T* a, const T* b, T* out, int m, int n, int k) {  // TODO: with launch bounds
-    // TODO: for each step along k: tiles of a and b into shared memory, wait, fragments from there, multiply
-    // TODO: round the sums and store them
+    // TODO: in each step along k, copy tiles of a and b to shared memory, wait, load fragments, multiply
+    // TODO: round the accumulators and store them
 }

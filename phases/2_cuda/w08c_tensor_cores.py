@@ -1,12 +1,13 @@
 """GEMM on tensor cores: the launch.
 
 matmul(a, b) takes contiguous matrices of shapes (m, k) and (k, n), of any size from 1, both bfloat16 or both float16,
-and returns a @ b as a new contiguous tensor of shape (m, n) and their dtype. The accumulators are float32, and rounded
-once. a and b are not always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
+and returns a @ b as a new contiguous tensor of shape (m, n) and the same dtype. The accumulators are float32 and are
+rounded once. a and b are not always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64
+bits.
 
 Write the kernel in w08c_tensor_cores.cu, then launch it here. The grader checks the values (products of small integers
-exactly), that tensor cores compute them, the bytes moved and their sectors, bank conflicts, and on a GPU compares the
-time with a kernel whose warps compute one 16 x 16 tile each.
+exactly), that tensor cores compute them, the bytes moved and their sectors, and bank conflicts. On a GPU, it compares
+the time with a kernel whose warps compute one 16 x 16 tile each.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 4 wavefronts per request added by bank

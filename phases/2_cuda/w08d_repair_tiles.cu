@@ -1,4 +1,4 @@
-// Four kernels that compute out = a @ b for float32 matrices, a (m x k) and b (k x n), and each of them is broken.
+// Four kernels that compute out = a @ b for float32 matrices a (m x k) and b (k x n). Each of them is broken.
 // A block of 16 x 16 threads computes a tile of out. Each thread copies one element of every tile of a and of b.
 
 #include <cuda_pipeline.h>
@@ -8,7 +8,7 @@ constexpr int STAGES = 3;
 
 // ---- tile ----
 
-// The tiles of a and b go through registers into shared memory.
+// The tiles of a and b pass through registers to shared memory.
 __global__ void tile(const float* a, const float* b, float* out, int m, int n, int k) {
     __shared__ float As[TILE][TILE], Bs[TILE][TILE];
     const int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;
@@ -35,7 +35,7 @@ __global__ void ring(const float* a, const float* b, float* out, int m, int n, i
         const int a_col = tile * TILE + threadIdx.x, b_row = tile * TILE + threadIdx.y;
         float* a_dst = &As[tile % STAGES][threadIdx.y][threadIdx.x];
         float* b_dst = &Bs[tile % STAGES][threadIdx.y][threadIdx.x];
-        // The last argument is the number of bytes that become 0 and are not read.
+        // The last argument is the number of bytes that become 0 instead of being read.
         __pipeline_memcpy_async(a_dst, a + row * k + a_col, 4, row < m && a_col < k ? 0 : 4);
         __pipeline_memcpy_async(b_dst, b + b_row * n + col, 4, b_row < k && col < n ? 0 : 4);
     };
@@ -55,7 +55,7 @@ __global__ void ring(const float* a, const float* b, float* out, int m, int n, i
 
 // ---- tail ----
 
-// As ring, with the barrier in front of the next copies.
+// Like ring, but with the barrier before the next copies.
 __global__ void tail(const float* a, const float* b, float* out, int m, int n, int k) {
     __shared__ float As[STAGES][TILE][TILE], Bs[STAGES][TILE][TILE];
     const int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;
@@ -83,7 +83,7 @@ __global__ void tail(const float* a, const float* b, float* out, int m, int n, i
 
 // ---- edge ----
 
-// As tile, with both barriers. Threads outside of out have nothing to add up.
+// Like tile, but with both barriers. Threads outside out have nothing to add up.
 __global__ void edge(const float* a, const float* b, float* out, int m, int n, int k) {
     __shared__ float As[TILE][TILE], Bs[TILE][TILE];
     const int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;

@@ -1,14 +1,14 @@
 """Strided copy: a view's elements, in a contiguous tensor.
 
-strided_copy(x) takes a tensor of three dimensions, of float32 or bfloat16, with any strides but negative ones. So x may
-be a transpose, a permutation, a slice that starts anywhere or selects every second element, or an expanded tensor, in
+strided_copy(x) takes a three-dimensional float32 or bfloat16 tensor with any strides except negative ones. So x may be
+a transpose, a permutation, a slice that starts anywhere or selects every second element, or an expanded tensor, in
 which an axis of stride 0 repeats its elements. It returns a new contiguous tensor of the same shape and dtype, with the
-same bits. x may have any number of elements, in a storage of more than 2**32: offsets need 64 bits.
+same bits. x may have any number of elements, and its storage may have more than 2**32: offsets need 64 bits.
 
 One program copies a tile. Decide along which axis of x the lanes run for the loads, along which axis of the output they
 run for the stores, and which two of the three axes the tile spans. tl.trans(block) exchanges the axes of a block. The
-grader checks the values, the sectors and bytes that each line requests, and on a GPU the time against PyTorch's
-x.clone(). Along an axis of stride 0, load the repeated elements once for a tile, not once for each element.
+grader checks the values, the sectors and bytes that each line requests, and, on a GPU, the time compared with PyTorch's
+x.clone(). Along an axis of stride 0, load the repeated elements once per tile, not once for each element.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.

@@ -1,14 +1,14 @@
 """Softmax over the rows of a matrix, in one kernel.
 
-fused_softmax(x) takes a contiguous 2-D tensor of bfloat16 or float32, of any number of rows and 1 to 131072 columns.
-It returns a new tensor of the same shape and dtype, out[r, c] = exp(x[r, c] - m) / sum of exp(x[r, :] - m), where m is
-the maximum of row r. The arithmetic is float32, and right for finite values of any size.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+fused_softmax(x) takes a contiguous 2-D bfloat16 or float32 tensor with any number of rows and 1 to 131072 columns. It
+returns a new tensor of the same shape and dtype, out[r, c] = exp(x[r, c] - m) / sum of exp(x[r, :] - m), where m is the
+maximum of row r. The arithmetic is float32, and the result must be right for finite values of any size. Tensors may
+have more than 2**32 elements: offsets need 64 bits.
 
 Start with one row per program in a single block of values: read it once, write it once. Then give a program several
-rows where they are short, and hold a row as several blocks where it is not a power of two. Rows that do not fit in the
-registers of one program need a loop, or several programs.
-The grader checks the values, the bytes that are moved, and on a GPU the time against the formula written as operators.
+rows if they are short, and hold a row as several blocks if its length is not a power of two. Rows that do not fit in
+the registers of one program need a loop, or several programs. The grader checks the values, the bytes moved, and, on a
+GPU, the time compared with the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.2 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by

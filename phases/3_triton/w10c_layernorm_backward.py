@@ -1,15 +1,15 @@
 """The gradients of layer normalization, in one pass over x and dy.
 
-layernorm_backward(dy, x, weight, mean, rstd) takes two contiguous 2-D tensors of bfloat16 or float32, of any number of
-rows and 1 to 32768 columns, a weight for each column in their dtype, and the saved results of the forward pass: for
-each row in float32 its mean and its rstd. It returns (dx, dweight, dbias) in the dtype of x. With xhat = (x - mean) *
-rstd and wdy = dy * weight, dx = (wdy - mean of wdy - xhat * mean of wdy * xhat) * rstd along each row; down each column
-dweight is the sum of dy * xhat, and dbias the sum of dy. The arithmetic is float32.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+layernorm_backward(dy, x, weight, mean, rstd) takes two contiguous 2-D bfloat16 or float32 tensors with any number of
+rows and 1 to 32768 columns, a weight for each column in their dtype, and the saved results of the forward pass, which
+are the mean and the rstd of each row in float32. It returns (dx, dweight, dbias) in the dtype of x. With xhat = (x -
+mean) * rstd and wdy = dy * weight, dx = (wdy - mean of wdy - xhat * mean of wdy * xhat) * rstd along each row; down
+each column dweight is the sum of dy * xhat, and dbias the sum of dy. The arithmetic is float32. Tensors may have more
+than 2**32 elements: offsets need 64 bits.
 
-Give a program many rows: dx needs only the row, and the column sums stay in registers until the last row. Each
-program writes its sums to a small buffer, which a second kernel adds up.
-The grader checks the values, the bytes that are moved, and on a GPU the time against PyTorch's operator.
+Give a program many rows: dx needs only the row, and the column sums stay in registers until the last row. Each program
+writes its sums to a small buffer, which a second kernel adds up. The grader checks the values, the bytes moved, and, on
+a GPU, the time compared with PyTorch's operator.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 2.8 times the bytes of inputs and outputs moved.

@@ -1,11 +1,11 @@
 // Sum: out[0] = x[0] + … + x[n - 1] in one launch, with the same bits in every call.
 //
-// Every thread adds its share in registers, a warp by shuffles, a block through shared memory. Each block puts its sum
-// into partial, and the block that finishes last adds those, in the order of the blocks.
+// Each thread adds its share in registers, each warp uses shuffles, and each block uses shared memory. A block stores
+// its sum in partial, and the block that finishes last adds up these sums, in the order of the blocks.
 
 constexpr int WARP = 32, THREADS = 512, LOADS = 4, MOST_BLOCKS = 4096;
 
-// Memory of the module: it lasts from launch to launch.
+// Variables of the module persist from launch to launch.
 __device__ float partial[MOST_BLOCKS];
 __device__ unsigned int finished;
 
@@ -14,7 +14,7 @@ __device__ float warp_sum(float sum) {
     return sum;
 }
 
-// Thread 0 gets the sum over the block.
+// Return the sum over the block in thread 0.
 __device__ float block_sum(float sum) {
     __shared__ float of_warp[THREADS / WARP];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -24,7 +24,7 @@ __device__ float block_sum(float sum) {
     return warp == 0 ? warp_sum(lane < THREADS / WARP ? of_warp[lane] : 0.0f) : 0.0f;
 }
 
-// The sum of a thread's share of n floats, of which the first may be anywhere.
+// Return the sum of a thread's share of n floats. The first float may be at any alignment.
 __device__ float thread_sum(const float* x, long long n) {
     const long long thread = (long long)blockIdx.x * THREADS + threadIdx.x, threads = (long long)gridDim.x * THREADS;
 

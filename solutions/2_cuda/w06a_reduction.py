@@ -1,36 +1,38 @@
 """Sum: the launch.
 
-vector_sum(x) takes a contiguous float32 vector of one element or more, not always aligned to 16 bytes (x[1:] is a legal
-input), with values of any kind. It returns the sum as a new float32 tensor of one element: a NaN or infinities of both
-signs give NaN, as they do in torch.sum. The error may be 2e-5 of the sum of the magnitudes; a single float32
-accumulator that adds a million values one by one has a larger error. Tensors may have more than 2**32 elements: offsets
-need 64 bits.
+vector_sum(x) takes a contiguous float32 vector with one or more elements, which may have any values. It is not always
+aligned to 16 bytes (x[1:] is a legal input). The function returns the sum as a new one-element float32 tensor; a NaN or
+infinities of both signs give NaN, as they do in torch.sum. The error may be at most 2e-5 times the sum of the
+magnitudes; a single float32 accumulator that adds a million values one by one has a larger error. Tensors may have more
+than 2**32 elements: offsets need 64 bits.
 
-The same inputs give the same bits in every call, whichever block runs first. float32 additions round, so their order
-affects the last bits. atomicAdd on a float adds in the order in which blocks arrive, so a kernel that ends with it is
-rejected, although its values are right. torch.sum gives the same guarantee, which makes a training run repeatable.
-Counting finished blocks with an integer atomic is allowed: integers add exactly. Such a counter may be a __device__
-variable in w06a_reduction.cu: it is 0 when the file is loaded, and keeps its value from one launch to the next.
+The same inputs must give the same bits in every call, whichever block runs first. float32 additions round, so their
+order affects the last bits. atomicAdd on a float adds in the order in which blocks arrive, so a kernel that ends with
+such an atomicAdd is rejected, although its values are right. torch.sum gives the same guarantee, which makes a training
+run repeatable. Counting finished blocks with an integer atomic is allowed: integers add exactly. Such a counter may be
+a __device__ variable in w06a_reduction.cu: it is 0 when the file is loaded, and keeps its value from one launch to the
+next.
 
-Write the kernel in w06a_reduction.cu, then launch it here. The grader checks the values, the same bits in two orders of
-blocks, the bytes that the kernel moves (one read is enough), and on a GPU the time against one atomicAdd per warp.
+Write the kernel in w06a_reduction.cu, then launch it here. The grader checks the values, that two orders of blocks give
+the same bits, the bytes that the kernel moves (one read is enough), and, on a GPU, the time compared with one atomicAdd
+per warp.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
 bank conflicts.
 
-Traffic: 4 bytes per element, read once, and one addition. The ceiling is a sweep that only reads, 4.5 TB/s on an
-H200 with 16-byte loads. At that rate an SM receives fewer than 5 floats per cycle and could add 128, so only the bytes
-in flight count. The ladder:
+Traffic: 4 bytes per element, read once, and one addition. The ceiling is a read-only sweep, 4.5 TB/s on an H200 with
+16-byte loads. At that rate, an SM receives fewer than 5 floats per cycle and could add 128, so only the bytes in flight
+count. The ladder:
 
 - an atomicAdd per thread: n additions at one address, one after another; a float32 that counts ones stops at 2^24
 - a tree in shared memory, an atomicAdd per block: log2(threads) barriers, half of the threads idle after the first step
 - shuffles: 5 steps per warp without shared memory, and one barrier
-- many elements per thread, 4 loads of 16 bytes in flight in each: 64 KB per SM with 1024 threads, where Little's law
-  asks for 27 KB
-- a finish in a fixed order: each block leaves its sum behind, and the last one to finish adds them. Adds 4 bytes per
-  block and one atomicInc; a second launch takes longer by 0.2 to 0.6 µs (H200, CUDA graph), a grid barrier must be
-  cooperative.
+- many elements per thread, 4 loads of 16 bytes in flight in each: 64 KB per SM with 1024 threads, whereas Little's law
+  requires 27 KB
+- a finish in a fixed order: each block stores its sum, and the last block to finish adds them up. This costs 4 bytes
+  per block and one atomicInc; a second launch takes 0.2 to 0.6 µs longer (H200, CUDA graph), and a grid barrier
+  requires a cooperative launch.
 
 The finish: threadFenceReduction in NVIDIA's CUDA samples. The ladder: Mark Harris, "Optimizing Parallel Reduction in
 CUDA" (2007). The counter belongs to the module, so two calls on different streams must not overlap.
@@ -41,7 +43,7 @@ import torch
 from kernelpath.lanes import cuda
 
 THREADS = 512
-FLOATS = THREADS * 4 * 4  # what a block has in flight at once
+FLOATS = THREADS * 4 * 4  # the floats that a block has in flight at once
 BLOCKS_PER_SM = 2
 
 

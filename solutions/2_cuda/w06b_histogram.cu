@@ -1,9 +1,9 @@
 // Histogram: counts[b] += how many of the n elements of x are b, for 0 <= b < bins. Other values are not counted.
 //
-// Every block counts in shared memory, where an atomic is cheap, and adds its counts to global memory once.
+// Each block counts in shared memory, where an atomic is cheap, and adds its counts to global memory once.
 //
-// Each bin has COPIES counters. With 32 of them, a lane has its own, in a bank of its own, so lanes never conflict. If
-// there are many bins, each has one counter. If these exceed shared memory, a row of blocks counts a slice of the bins.
+// Each bin has COPIES counters. With 32 of them, each lane has its own counter in its own bank, without conflicts.
+// With many bins, each has one counter. If these exceed shared memory, each row of blocks counts a slice of the bins.
 
 constexpr int THREADS = 1024;
 
@@ -15,10 +15,10 @@ __global__ void __launch_bounds__(THREADS) histogram(const T* x, int* counts, in
     const int bins_here = min(slice, bins - first_bin);  // the last slice may have fewer
     const int copy = threadIdx.x % COPIES;
     for (int i = threadIdx.x; i < bins_here * COPIES; i += THREADS) counters[i] = 0;
-    __syncthreads();  // before anybody counts
+    __syncthreads();  // before any thread counts
 
     for (int i = blockIdx.x * THREADS + threadIdx.x; i < n; i += gridDim.x * THREADS) {
-        // Unsigned, a value below first_bin becomes a large number, so one comparison covers both ends.
+        // As unsigned, a value below first_bin becomes a large number, so one comparison covers both ends.
         const unsigned bin = unsigned(x[i]) - first_bin;
         if (bin < bins_here) atomicAdd(&counters[bin * COPIES + copy], 1);
     }

@@ -1,29 +1,29 @@
 """Histogram: the launch.
 
-histogram(x, bins) takes a contiguous vector and returns bins counts as int32: how many elements of x are 0, 1, 2, ...
-x is either uint8, and bins is 256, or int32, and bins is anything from 1 to 65536. An int32 value that is negative, or
-bins or more, is not counted. x has from 1 to 2**30 elements, so that every count fits, and is not always aligned to 16
-bytes. Its values may be uniform, sorted, or all equal, and the counts are exact in each case.
+histogram(x, bins) takes a contiguous vector and returns bins int32 counts: how many elements of x are 0, 1, 2, ...
+Either x is uint8 and bins is 256, or x is int32 and bins is any number from 1 to 65536. int32 values that are negative,
+or equal to bins or larger, are not counted. x has from 1 to 2**30 elements, so that every count fits, and is not always
+aligned to 16 bytes. Its values may be uniform, sorted, or all equal, and the counts must be exact in each case.
 
 Write the kernel in w06b_histogram.cu, then launch it here. The grader checks the values, the bytes moved and their
-sectors, how many lanes of an atomic on global memory access one address, and on a GPU the time against a kernel that
-counts in global memory.
+sectors, how many lanes of an atomic on global memory access one address, and, on a GPU, the time compared with a kernel
+that counts in global memory.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 1.1 lanes of an atomic at one
 address on average.
 
-Traffic: each element is read once if the bins fit in shared memory, and the counts are small. The bound is reading
-x, or the atomics in shared memory: with a counter per lane, each warp takes one wavefront for every input.
+Traffic: each element is read once if the bins fit in shared memory, and the counts are small. The limit is reading x,
+or the atomics in shared memory. With a counter per lane, each request takes one wavefront for any input.
 
-65,536 counters of 4 bytes exceed the shared memory of an SM, so two rows of blocks read x.
+65,536 counters of 4 bytes exceed an SM's shared memory, so two rows of blocks read all of x.
 
 Measured for 2^28 bytes in 256 bins on an H200: 412 us, 168× faster than a kernel that counts in global memory. The
 expert kernel takes 0.19 of that time. It loads 16 bytes at a time, and its counters have 16 bits, so it reads x once
 even with 65,536 bins.
 
-Counters per block are called privatized, several per bin replicated: Gomez-Luna et al., "An optimized
-approach to histogram computation on GPU" (2013), https://doi.org/10.1007/s00138-012-0443-3.
+Counters per block are called privatized, and several counters per bin are called replicated: Gomez-Luna et al., "An
+optimized approach to histogram computation on GPU" (2013), https://doi.org/10.1007/s00138-012-0443-3.
 """
 
 import torch
@@ -32,7 +32,7 @@ from kernelpath.lanes import cuda
 
 C_TYPE = {torch.uint8: "unsigned char", torch.int32: "int"}
 THREADS = 1024
-MAX_BINS_WITH_COPIES = 256  # 32 counters for each take 32 KiB
+MAX_BINS_WITH_COPIES = 256  # with 32 counters for each, they take 32 KiB
 
 
 def histogram(x: torch.Tensor, bins: int) -> torch.Tensor:

@@ -1,8 +1,8 @@
 // Oscillators: out[i] = the position of oscillator i, steps[i] time steps after it was released at rest at x[i].
 //
-// A block sorts a tile of oscillators by their steps in shared memory, so that a warp's lanes get the same number each.
-// It is a counting sort: count the oscillators of each number of steps (a bin), add the counts up to the start of each
-// bin, and put an oscillator at the start of its bin plus its rank in it. ITEMS_PER_THREAD is a name of CUB.
+// A block sorts a tile of oscillators by steps in shared memory, so that a warp's lanes have the same number of steps.
+// It is a counting sort: count the oscillators with each number of steps (a bin), compute the start of each bin by a
+// prefix sum, and put an oscillator at its bin's start plus its rank. The name ITEMS_PER_THREAD comes from CUB.
 
 constexpr float H = 0.25f;  // a time step
 constexpr int MOST_STEPS = 64;
@@ -31,14 +31,14 @@ __device__ float integrate(float x, int steps) {
 }
 
 constexpr int THREADS = 256;
-constexpr int ITEMS_PER_THREAD = 8;  // oscillators: a tile has so many that a warp's 32 come from few of the 65 bins
+constexpr int ITEMS_PER_THREAD = 8;  // large enough that the 32 oscillators of a warp come from few of the 65 bins
 constexpr int TILE = ITEMS_PER_THREAD * THREADS;
 constexpr int BINS = MOST_STEPS + 1;
 
 // __launch_bounds__ tells the compiler how many threads a block has (week 7).
 __global__ void __launch_bounds__(THREADS) oscillate(const float* x, const unsigned char* steps, float* out, int n) {
     __shared__ float positions[TILE];
-    __shared__ unsigned order[TILE];  // indices in the tile, sorted by steps, above 8 bits for the steps
+    __shared__ unsigned order[TILE];  // indices in the tile, sorted by steps; the low 8 bits hold the steps
     __shared__ int bin_start[BINS];  // first the size of each bin, then its start in the sorted order
     const int first = blockIdx.x * TILE, count = min(TILE, n - first);
     const int tid = threadIdx.x;
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(THREADS) oscillate(const float* x, const unsig
     for (int item = 0; item < ITEMS_PER_THREAD; ++item) {  // unrolled by the compiler, so that rank is in registers
         const int i = item * THREADS + tid;
         if (i < count) positions[i] = x[first + i];
-        if (i < count) rank[item] = atomicAdd(&bin_start[steps[first + i]], 1);  // it returns the count before
+        if (i < count) rank[item] = atomicAdd(&bin_start[steps[first + i]], 1);  // returns the previous count
     }
     __syncthreads();  // bin_start holds the sizes of the bins
 
@@ -72,6 +72,6 @@ __global__ void __launch_bounds__(THREADS) oscillate(const float* x, const unsig
         const int i = order[k] >> 8;
         positions[i] = integrate(positions[i], order[k] & 0xff);
     }
-    __syncthreads();  // a thread stores positions that others computed
+    __syncthreads();  // a thread stores positions that other threads computed
     for (int i = tid; i < count; i += THREADS) out[first + i] = positions[i];  // in the order of x, coalesced
 }

@@ -1,14 +1,14 @@
-// Softmax of each row of x: out[i, j] = exp(x[i, j] - m) / s, where m is the maximum of row i and s the sum of
-// exp(x[i, j] - m) over it.
+// Softmax of each row of x: out[i, j] = exp(x[i, j] - m) / s, where m is the maximum of row i and s is the sum of
+// exp(x[i, j] - m) over the row.
 //
-// x is read once and out is written once: between the two a row stays on the chip. The arithmetic is float32.
+// x is read once and out is written once. In between, a row stays on the chip. The arithmetic is float32.
 //
-// A block computes a row, and its threads keep the row in registers. A row that is too long for them is read again.
+// A block computes a row, and its threads keep the row in registers. A row that does not fit there is read again.
 
 #include <cuda_bf16.h>
 
 constexpr int THREADS = 256, WARP = 32, WARPS = THREADS / WARP;
-constexpr float LOWEST = -3.402823466e38f;  // the least float, since (-INFINITY) - (-INFINITY) would be NaN
+constexpr float LOWEST = -3.402823466e38f;  // the smallest finite float, since (-INFINITY) - (-INFINITY) would be NaN
 
 // The elements that a thread loads and stores at a time, up to 16 bytes.
 template <typename T, int WIDTH>
@@ -29,7 +29,7 @@ __device__ State update(State state, V values) {
     return {m_new, l_new};
 }
 
-// Combine the states of a warp's lanes: first the maximum of all, then the sums, each rescaled to this maximum.
+// Combine the states of a warp's lanes: first the maximum over all lanes, then the sums, each rescaled to this maximum.
 __device__ State warpReduce(State state) {
     float m_new = state.m_i;
     for (int offset = 16; offset > 0; offset /= 2) m_new = fmaxf(m_new, __shfl_xor_sync(0xffffffff, m_new, offset));
@@ -38,8 +38,8 @@ __device__ State warpReduce(State state) {
     return {m_new, l_new};
 }
 
-// Every warp puts its state into shared memory; after one barrier each of them combines all states. The kernel calls
-// this once. A second call would need a barrier first, since some warps may still read the states of the first.
+// Each warp stores its state in shared memory; after one barrier, each warp combines all states. The kernel calls this
+// once. A second call would need a barrier first, since some warps may still be reading the states from the first call.
 __device__ State blockReduce(State state) {
     __shared__ State states[WARPS];
     const int warp_id = threadIdx.x / WARP, lane_id = threadIdx.x % WARP;
@@ -52,7 +52,7 @@ __device__ State blockReduce(State state) {
 template <typename T, int WIDTH>
 __launch_bounds__(THREADS, 4)  // four blocks per SM: while one reduces, the others load and store
 __global__ void softmax(const T* x, T* out, int columns) {
-    constexpr int VECTORS = 32 / WIDTH;  // of a row in the registers of a thread: 8192 columns in a block
+    constexpr int VECTORS = 32 / WIDTH;  // per thread, in registers: a block holds 8192 columns
     using V = Vector<T, WIDTH>;
     const long long row_start = (long long)blockIdx.x * columns;
     const V* x_row = reinterpret_cast<const V*>(x + row_start);
@@ -70,7 +70,7 @@ __global__ void softmax(const T* x, T* out, int columns) {
     for (int v = VECTORS * THREADS + threadIdx.x; v < vectors; v += THREADS) state = update(state, x_row[v]);
     state = blockReduce(state);
 
-    auto normalize = [&](V values) {  // a lambda: a function that uses the variables around it, here the state
+    auto normalize = [&](V values) {  // a lambda is a function that can use the variables around it, here the state
         for (T& value : values.element) value = T(__expf(float(value) - state.m_i) / state.l_i);
         return values;
     };

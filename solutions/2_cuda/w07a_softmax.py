@@ -1,28 +1,27 @@
 """Softmax: the launch.
 
-softmax(x) takes a contiguous matrix, bfloat16 or float32, of any number of rows and of 1 to 262144 columns and more.
+softmax(x) takes a contiguous bfloat16 or float32 matrix with any number of rows and with 1 to 262144 columns or more.
 It returns the softmax of each row as a new tensor of the same dtype, computed in float32, for finite values of any
-size. x is not always aligned to 16 bytes.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+size. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w07a_softmax.cu, then launch it here. The grader checks the values, the bytes that the kernel moves
-(one read and one write are enough), and on a GPU the time against the formula in five torch operators.
+(one read and one write are enough), and, on a GPU, the time compared with the formula in five torch operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.2 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
 bank conflicts.
 
 Traffic: one read and one write, 4 bytes per element in bfloat16 and 8 in float32, and two exponentials per element. The
-measured ceiling is a copy. Memory is the bound, with little margin: at 4.2 TB/s an SM of an H200 passes 4 bfloat16
-elements per cycle, and its 16 exponentials per cycle serve 8.
+measured ceiling is a copy. The kernel is memory-bound, but with little margin: at 4.2 TB/s, 4 bfloat16 elements per
+cycle pass through an SM of an H200, and its 16 exponentials per cycle are enough for 8.
 
 Measured for 16384 x 8192 in bfloat16 on an H200: 135 us, 7.9× faster than five torch operators, and as fast as the
 expert kernel. Rows of more than 8192 columns are read twice. The expert kernel keeps them in shared memory, and lets a
 warp compute several short rows.
 
 Maximum and sum in one pass: Milakov and Gimelshein, "Online normalizer calculation for softmax"
-(https://arxiv.org/abs/1805.02867). warpReduce and blockReduce are names of llm.c (dev/cuda/softmax_forward.cu); m_i,
-l_i and alpha are those of FlashAttention.
+(https://arxiv.org/abs/1805.02867). The names warpReduce and blockReduce come from llm.c (dev/cuda/softmax_forward.cu);
+m_i, l_i and alpha come from FlashAttention.
 """
 
 import torch

@@ -1,8 +1,8 @@
 // GELU: out[i] = x[i] * Phi(x[i]), where Phi is the distribution function of the normal distribution.
 //
-// Phi(x) is (1 + erf(x / sqrt(2))) / 2. The approximation of it is (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2.
+// Phi(x) is (1 + erf(x / sqrt(2))) / 2. Its approximation is (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2.
 //
-// A thread loads 16 bytes at once where the addresses allow it. The arithmetic is float32.
+// A thread loads 16 bytes at once if the addresses allow it. The arithmetic is float32.
 
 #include <cuda_bf16.h>
 
@@ -50,6 +50,6 @@ __global__ void gelu(const T* x, T* out, long long n) {
         reinterpret_cast<V*>(out)[i] = values;
     }
 
-    const long long rest = vectors * WIDTH + i;  // the elements that fill no vector, one per thread
+    const long long rest = vectors * WIDTH + i;  // the elements outside full vectors, one per thread
     if (rest < n) out[rest] = gelu_of<TANH>(x[rest]);
 }

@@ -1,18 +1,18 @@
 // Softmax of each row of x, y[i, j] = exp(x[i, j] - max) / sum, and its gradient: dx = y * (dy - sum(y * dy)) row by row.
 //
-// A block computes a row, and its threads keep the row in registers: up to 8192 columns. Longer rows are read again.
+// A block computes a row, and its threads keep up to 8192 columns of it in registers. Longer rows are read again.
 
 #include <cuda_bf16.h>
 
 constexpr int THREADS = 256, WARP = 32, WARPS = THREADS / WARP;
-constexpr float LOWEST = -3.402823466e38f;  // the least float, since (-INFINITY) - (-INFINITY) would be NaN
+constexpr float LOWEST = -3.402823466e38f;  // the smallest finite float, since (-INFINITY) - (-INFINITY) would be NaN
 
 // The elements that a thread loads and stores at a time, up to 16 bytes.
 template <typename T, int WIDTH>
 struct alignas(sizeof(T) * WIDTH) Vector { T element[WIDTH]; };
 
-// Reduce the values of a block, for every thread. The function is a template, so each op has an array of its own, and a
-// reduction by another op may follow without a barrier.
+// Reduce a block's values and return the result to every thread. The function is a template, so each op has its own
+// array, and a reduction with a different op may follow without a barrier.
 template <typename Op>
 __device__ float blockReduce(float value, float identity, Op op) {
     __shared__ float warp_values[WARPS];
@@ -24,13 +24,13 @@ __device__ float blockReduce(float value, float identity, Op op) {
     return value;
 }
 
-// Four blocks per SM: while one reduces, the others load and store. Without vectors a thread has 32 addresses and
-// comparisons, and gets twice the registers, so that none spill.
+// Four blocks per SM: while one reduces, the others load and store. Without vectors, a thread has 32 addresses and
+// comparisons, and gets twice the registers, so that nothing spills.
 template <typename T, int WIDTH>
 __launch_bounds__(THREADS, WIDTH > 1 ? 4 : 2)
 __global__ void softmax_forward(const T* x, T* y, int columns) {
     using V = Vector<T, WIDTH>;
-    constexpr int VECTORS = 32 / WIDTH;  // of a row in the registers of a thread
+    constexpr int VECTORS = 32 / WIDTH;  // of a row, in a thread's registers
     const long long row_start = (long long)blockIdx.x * columns;
     const V* x_row = reinterpret_cast<const V*>(x + row_start);
     V* y_row = reinterpret_cast<V*>(y + row_start);
@@ -41,7 +41,7 @@ __global__ void softmax_forward(const T* x, T* y, int columns) {
     for (int k = 0; k < VECTORS; ++k) {
         if (k * THREADS + threadIdx.x < vectors) x_reg[k] = x_row[k * THREADS + threadIdx.x];
     }
-    // A lambda: it calls another one, `use`, with each vector of this thread. [&]: it uses the variables around it.
+    // This lambda calls another lambda, `use`, with each of the thread's vectors. [&] captures the variables around it.
     const auto for_each_vector = [&](auto use) {
         #pragma unroll
         for (int k = 0; k < VECTORS; ++k) {
@@ -61,7 +61,7 @@ __global__ void softmax_forward(const T* x, T* y, int columns) {
 }
 
 template <typename T, int WIDTH>
-__launch_bounds__(THREADS, 2)  // a thread has vectors of two rows in registers, of y and of dy
+__launch_bounds__(THREADS, 2)  // a thread holds vectors from two rows in registers, y and dy
 __global__ void softmax_backward(const T* y, const T* dy, T* dx, int columns) {
     using V = Vector<T, WIDTH>;
     constexpr int VECTORS = 32 / WIDTH;

@@ -1,7 +1,7 @@
 // Hardswish: out[r, c] = x[r, c] * min(max(x[r, c] + 3, 0), 6) / 6. Rows of x start `stride` elements apart, rows of
 // out `columns`.
 //
-// A thread keeps its columns and walks down the rows: its pointers are computed once and then only added to.
+// A thread stays in its columns and walks down the rows, so its pointers are computed once and then only incremented.
 
 __device__ float hardswished(float x) { return x * fminf(fmaxf(x + 3, 0), 6) * (1.0f / 6); }
 
@@ -9,7 +9,7 @@ __device__ float4 hardswished(float4 x) {
     return {hardswished(x.x), hardswished(x.y), hardswished(x.z), hardswished(x.w)};
 }
 
-// Vector: float4 where 16 bytes serve every row of x and of out, else float.
+// Vector: float4 if 16-byte accesses are possible in every row of x and out, else float.
 template <typename Vector>
 __global__ void hardswish(const float* __restrict__ x, float* __restrict__ out, int rows, int columns,
                           long long stride) {

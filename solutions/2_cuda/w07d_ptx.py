@@ -1,21 +1,21 @@
 """PTX: the launch.
 
-hardswish(x) takes a float32 matrix of any number of rows and columns below 2**31. Rows are contiguous, but the row
-stride may exceed the row length: x[:, :100] of a wider matrix is a legal input. It returns
-x * min(max(x + 3, 0), 6) / 6 as a new contiguous tensor. x is not always aligned to 16 bytes.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+hardswish(x) takes a float32 matrix with any numbers of rows and columns below 2**31. Rows are contiguous, but the row
+stride may exceed the row length: x[:, :100] of a wider matrix is a legal input. It returns x * min(max(x + 3, 0), 6) /
+6 as a new contiguous tensor. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets
+need 64 bits.
 
-The kernel in w07d_ptx.cu is correct. `kp profile ptx --sass` shows the output of the compilers, line by line; rewrite
-the kernel until they generate the code you want. The grader checks the values, and where 16-byte accesses can serve
-every row, that every load and store has 16 bytes; that ptxas needs neither a stack frame nor spills; that at most 8
-integer instructions are executed for each element (a division counts as 18, a 64-bit division as 80); and on a GPU the
-time against the kernel as provided.
+The kernel in w07d_ptx.cu is correct. `kp profile ptx --sass` shows the compilers' output, line by line; rewrite the
+kernel until they generate the code you want. The grader checks the values; that every load and store has 16 bytes, if
+16-byte accesses are possible in every row; that ptxas uses neither a stack frame nor spills; that at most 8 integer
+instructions are executed per element (a division counts as 18, a 64-bit division as 80); and, on a GPU, the time
+compared with the kernel as provided.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.1 times the sectors that the bytes of its
 loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 8 integer instructions per
 element; 16 bytes in each load and store.
 
-Traffic: 8 bytes per element and 5 operations, so memory bounds it: the ceiling is that of a copy.
+Traffic: 8 bytes per element and 5 operations, so the kernel is memory-bound, and the ceiling is copy speed.
 """
 
 import torch
@@ -23,7 +23,7 @@ import torch
 from kernelpath.lanes import cuda
 
 THREADS = (32, 8)
-ROWS = 4  # for each thread, so that its prologue is paid once for 16 elements
+ROWS = 4  # per thread, so that the prologue is executed once per 16 elements
 MOST_BLOCKS = 65_535  # along y
 
 

@@ -1,11 +1,11 @@
 // GEMM: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
 //
-// A tile for each level of the machine: a block computes BM x BN outputs from tiles of a and b in shared memory, a warp
-// WM x WN of them, and a thread TM x TN: 64 multiply-adds for 16 values that it reads, 16 bytes at a time. The names are
-// those of https://github.com/siboehm/SGEMM_CUDA, kernels 6 and 10.
+// Each level of the machine has a tile. A block computes BM x BN outputs from tiles of a and b in shared memory, a warp
+// computes WM x WN of them, and a thread TM x TN. A thread reads 16 values for 64 multiply-adds, 16 bytes at a time.
+// The names come from https://github.com/siboehm/SGEMM_CUDA, kernels 6 and 10.
 //
-// Vector is the type that a thread loads and stores: float4 where n and k are multiples of 4 and addresses of 16 bytes,
-// else float.
+// Vector is the type that a thread loads and stores: float4 if n and k are multiples of 4 and addresses are multiples
+// of 16 bytes, else float.
 
 constexpr int BM = 128, BN = 128, BK = 8;  // the tile of a block, and the steps along k in shared memory
 constexpr int WM = 32, WN = 64;            // the tile of a warp
@@ -22,11 +22,11 @@ template <typename Vector>
 __launch_bounds__(THREADS, 2)
 __global__ void matmul(const float* a, const float* b, float* out, int m, int n, int k) {
     constexpr int WIDTH = sizeof(Vector) / sizeof(float);
-    __shared__ alignas(16) float As[BK][BM + 4];  // transposed, so that a thread's 4 rows are neighbors; 4 for the banks
+    __shared__ alignas(16) float As[BK][BM + 4];  // transposed, so that a thread's 4 rows are adjacent; padded by 4
     __shared__ alignas(16) float Bs[BK][BN];
     const int cRow = blockIdx.y * BM, cCol = blockIdx.x * BN;  // the first row and column of the block's tile
     const int warp_id = threadIdx.x / 32, lane_id = threadIdx.x % 32;
-    // The lanes of a warp form 4 rows of 8 in zigzag. Those that read the same 16 bytes, of As or of Bs, are one or two
+    // The lanes of a warp form 4 rows of 8 in zigzag. Lanes that read the same 16 bytes of As or Bs are one or two
     // lanes apart, so that shared memory serves 16 lanes at a time.
     const int threadRow = warp_id / (BN / WN) * WM + (lane_id / 16 * 2 + lane_id % 2) * 4;
     const int threadCol = warp_id % (BN / WN) * WN + lane_id / 2 % 8 * 4;
@@ -57,7 +57,7 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
                 for (int j = 0; j < TN; ++j) acc[i][j] += regM[i] * regN[j];
             }
         }
-        __syncthreads();  // before any thread overwrites what others still read
+        __syncthreads();  // before any thread overwrites values that others still read
     }
 
     for (int i = 0; i < TM; ++i) {

@@ -6,16 +6,16 @@ always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets n
 
 Write the kernel in w08a_sgemm_registers.cu, then launch it here. The grader checks the values; the bytes that the
 kernel requests (tiles have to be at least 64 wide); the sectors of its requests, including those that store out; bank
-conflicts; the wavefronts of shared memory, at most 1.2 for each cycle of multiply-adds (an SM executes 128 of them per
-cycle); and on a GPU compares the time with a tile of 32 with one output per thread.
+conflicts; and the wavefronts of shared memory, at most 1.2 per cycle of multiply-adds (an SM executes 128 multiply-adds
+per cycle). On a GPU, it compares the time with a tile of 32 with one output per thread.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
 bank conflicts; at most 1.2 wavefronts of shared memory per cycle of multiply-adds.
 
 Operations: 2 m n k, 137e9 at 4096^3, 2.7 ms at the 51 TFLOP/s of cuBLAS on an H200. Traffic: tiles of 128 x 128 request
-8 m n k / 128 bytes, 4.3 GB, 1.0 ms of a copy. So arithmetic is the bound, if shared memory keeps up: per step along k,
-a thread reads 16 floats and executes 64 multiply-adds.
+8 m n k / 128 bytes, 4.3 GB, or 1.0 ms at copy speed. So the kernel is compute-bound, if shared memory keeps up. Per
+step along k, a thread reads 16 floats and executes 64 multiply-adds.
 
 Measured at 4096^3 on an H200: 3.80 ms, 4.1× faster than a tile of 32 with one output per thread. The expert kernel
 takes 0.76 of that time: it computes 16 x 8 outputs per thread, loads the next tiles meanwhile, and orders blocks for
@@ -29,7 +29,7 @@ import torch
 from kernelpath.lanes import cuda
 
 THREADS = 256
-TILE = 128  # BM and BN of the kernel
+TILE = 128  # the kernel's BM and BN
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -1,12 +1,12 @@
 // GEMM: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
 //
-// The tiles of a and b reach shared memory by cp.async, in a circular buffer of STAGES. While one stage is multiplied,
-// the copies of the next STAGES - 1 are in flight. No register waits for memory, and a tile needs one barrier. Tiles of
-// block, warp and thread are those of sgemm_registers, and so are the names (https://github.com/siboehm/SGEMM_CUDA).
-// Wait, barrier, copy and multiply have the order of CUTLASS's multistage pipeline (MmaMultistage).
+// cp.async copies the tiles of a and b to shared memory, in a circular buffer of STAGES. While one stage is multiplied,
+// the copies for the next STAGES - 1 are in flight. No register waits for memory, and a tile takes one barrier. The
+// tiles per block, warp and thread and the names match sgemm_registers (https://github.com/siboehm/SGEMM_CUDA).
+// Wait, barrier, copy and multiply follow the order in CUTLASS's multistage pipeline (MmaMultistage).
 //
-// Vector is the type of a copy: float4 where all rows of a and b start at multiples of 16 bytes, else float. A 16-byte
-// copy cannot transpose. So As keeps the order of a, and a thread reads 4 steps along k of a row at a time.
+// Vector is the type of a copy: float4 if all rows of a and b start at multiples of 16 bytes, else float. A 16-byte
+// copy cannot transpose, so As keeps the order of a, and a thread reads 4 steps along k of a row at a time.
 
 #include <cuda_pipeline.h>
 
@@ -16,7 +16,7 @@ constexpr int TM = 8, TN = 8;               // the tile of a thread
 constexpr int STAGES = 3;                   // 16 KiB each: together the 48 KiB that need no dynamic shared memory
 constexpr int THREADS = (BM / WM) * (BN / WN) * 32;
 
-// Start to copy the tile at (row0, col0) of a matrix to shared memory. Elements outside of the matrix become 0.
+// Start copying the tile at (row0, col0) of a matrix to shared memory. Elements outside the matrix become 0.
 template <typename Vector, int ROWS, int COLS>
 __device__ void copy_tile(float (&tile)[ROWS][COLS], const float* matrix, int row0, int col0, int rows, int cols) {
     constexpr int WIDTH = sizeof(Vector) / sizeof(float);
@@ -27,7 +27,7 @@ __device__ void copy_tile(float (&tile)[ROWS][COLS], const float* matrix, int ro
         const int i = l * THREADS + threadIdx.x, row = i / (COLS / WIDTH), col = i % (COLS / WIDTH) * WIDTH;
         const bool inside = row0 + row < rows && col0 + col < cols;
         const float* src = matrix + (long long)(row0 + row) * cols + col0 + col;
-        // The last argument says how many bytes become 0 and are not read: outside of the matrix, all of them.
+        // The last argument is the number of bytes that become 0 and are not read: all of them outside the matrix.
         __pipeline_memcpy_async(&tile[row][col], src, sizeof(Vector), inside ? 0 : sizeof(Vector));
     }
 }
@@ -55,7 +55,7 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
     for (int tile = 0; tile < STAGES - 1; ++tile) copy_stage(tile);
     for (int tile = 0; tile * BK < k; ++tile) {
         __pipeline_wait_prior(STAGES - 2);  // this thread's copies of the tile have arrived,
-        __syncthreads();  // and those of all others; and all threads are done with the stage that is filled next
+        __syncthreads();  // and so have all others' copies; and all threads are done with the stage that is filled next
         copy_stage(tile + STAGES - 1);
         const int stage = tile % STAGES;
         #pragma unroll

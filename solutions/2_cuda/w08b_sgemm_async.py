@@ -5,25 +5,25 @@ new contiguous tensor of shape (m, n). The accumulators are strict float32: no T
 always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w08b_sgemm_async.cu, then launch it here. The grader checks the values; that cp.async copies at
-least half of the bytes that are written to shared memory, and that no thread reads a copy before waiting for it; the
-bytes that the kernel requests, sectors, bank conflicts and wavefronts, as in sgemm_registers, and on a GPU compares the
-time with the reference of sgemm_registers.
+least half of the bytes that are written to shared memory, and that no thread reads a copy before waiting for it; and
+the requested bytes, sectors, bank conflicts and wavefronts, as in sgemm_registers. On a GPU, it compares the time with
+the reference of sgemm_registers.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
 bank conflicts; at most 1.2 wavefronts of shared memory per cycle of multiply-adds; at least 50% of what is stored to
 shared memory copied by cp.async.
 
-Operations and traffic are those of sgemm_registers: arithmetic is the bound. What a circular buffer gains is time: no
-thread waits for global memory, and none holds the next tiles in registers.
+Operations and traffic are the same as in sgemm_registers, so the kernel is compute-bound. A circular buffer saves time,
+because no thread waits for global memory, and registers, because no thread holds the next tiles in them.
 
 Per tile of 16 steps along k, a thread executes 1024 multiply-adds and about 170 other instructions, 4 of them copies of
-16 bytes. Copies of 4 bytes could transpose a, but then there would be 10 of them, each with an address of its own.
+16 bytes. Copies of 4 bytes could transpose a, but then there would be 10 copies, each with its own address.
 
-Measured at 4096^3 on an H200: 3.23 ms, 0.90 of the speed of the expert kernel of sgemm_registers and 0.83 of cuBLAS.
+Measured at 4096^3 on an H200: 3.23 ms, 0.90 of the speed of sgemm_registers' expert kernel and 0.83 of cuBLAS's.
 
 cp.async: PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy"
-(https://docs.nvidia.com/cuda/parallel-thread-execution/); the order of waits is that of CUTLASS's MmaMultistage. The
+(https://docs.nvidia.com/cuda/parallel-thread-execution/); the order of waits follows CUTLASS's MmaMultistage. The
 expert kernel also reads the values of the next step along k into registers, chooses tiles by the shape, and splits k.
 """
 
@@ -32,7 +32,7 @@ import torch
 from kernelpath.lanes import cuda
 
 THREADS = 256
-TILE = 128  # BM and BN of the kernel
+TILE = 128  # the kernel's BM and BN
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

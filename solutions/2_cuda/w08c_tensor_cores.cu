@@ -1,29 +1,29 @@
 // GEMM on tensor cores: out[row, column] = sum over i of a[row, i] * b[i, column]. a is m x k and b is k x n; they and
 // out are bfloat16 or float16, the accumulators float32.
 //
-// A block computes BM x BN outputs, and a warp WM x WN of them. The tiles of a and b reach shared memory by cp.async, in
-// a circular buffer of STAGES. ldmatrix loads fragments from there, and mma.sync multiplies them. The layouts of the
-// fragments are in the PTX ISA, "Matrix Fragments for mma.m16n8k16".
+// A block computes BM x BN outputs, and a warp WM x WN of them. cp.async copies the tiles of a and b to shared memory,
+// in a circular buffer of STAGES. ldmatrix loads fragments from there, and mma.sync multiplies them. The PTX ISA
+// describes the fragments' layouts under "Matrix Fragments for mma.m16n8k16".
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_pipeline.h>
 
 constexpr int BM = 128, BN = 128, BK = 32, STAGES = 3;
-constexpr int WM = 64, WN = 32;  // 64 registers of a thread hold the accumulators
+constexpr int WM = 64, WN = 32;  // 64 registers per thread hold the accumulators
 constexpr int THREADS = (BM / WM) * (BN / WN) * 32;
-// The leading dimensions: the distance of two rows of a tile, in elements. Rows are padded by 16 bytes, so that the 8
+// The leading dimensions: the distance between two rows of a tile, in elements. Rows are padded by 16 bytes, so the 8
 // rows of 16 bytes that ldmatrix reads at a time are in different banks.
 constexpr int LDA = BK + 8, LDB = BN + 8;
 constexpr int STAGE = BM * LDA + BK * LDB;  // elements of a tile of a and a tile of b
 
-// Load four 8 x 8 matrices. A macro, because TRANS (".trans" or "") is a part of the instruction's name.
+// Load four 8 x 8 matrices. This is a macro because TRANS (".trans" or "") is a part of the instruction's name.
 #define LDMATRIX(TRANS, frag, src)                                                                           \
     asm volatile("ldmatrix.sync.aligned.m8n8.x4" TRANS ".shared.b16 {%0, %1, %2, %3}, [%4];"                 \
                  : "=r"(frag[0]), "=r"(frag[1]), "=r"(frag[2]), "=r"(frag[3])                                \
                  : "r"((unsigned)__cvta_generic_to_shared(src)) : "memory")
 
-// acc (16 x 8) += a (16 x 16) * b (16 x 8). A lane has 4, 8 and 4 elements of them, two of a or b in a register.
+// acc (16 x 8) += a (16 x 16) * b (16 x 8). A lane holds 4, 8 and 4 of their elements; a register holds two of a or b.
 #define MMA(TYPE)                                                                                            \
     asm("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32 "                                       \
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                    \
@@ -34,8 +34,8 @@ constexpr int STAGE = BM * LDA + BK * LDB;  // elements of a tile of a and a til
 __device__ void mma(float (&acc)[4], const unsigned (&a)[4], const unsigned* b, __nv_bfloat16) { MMA("bf16"); }
 __device__ void mma(float (&acc)[4], const unsigned (&a)[4], const unsigned* b, __half) { MMA("f16"); }
 
-// Copy the tile that starts at (row0, col0) of a matrix, and 0 for elements outside. cp.async copies 16 bytes; if rows do
-// not start at multiples of 16 bytes, Word is one element, which an ordinary load and store copies.
+// Copy the tile that starts at (row0, col0) of a matrix, with 0 for elements outside. cp.async copies 16 bytes; if rows
+// do not start at multiples of 16 bytes, Word is one element, which an ordinary load and store copies.
 template <int TILE_ROWS, int TILE_COLS, typename Word, typename T>
 __device__ void copy_tile(T* tile, int ld, const T* matrix, int row0, int col0, int rows, int cols) {
     constexpr int WIDTH = sizeof(Word) / sizeof(T), WORDS = TILE_COLS / WIDTH;
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(THREADS, 2) matmul(const T* a, const T* b, T* 
     extern __shared__ uint4 shared[];
     T* const smem = reinterpret_cast<T*>(shared);
     const int cRow = blockIdx.y * BM, cCol = blockIdx.x * BN;  // the first row and column of the block's tile
-    const auto copy_stage = [&](int tile) {  // past the end of k it is filled with zeros
+    const auto copy_stage = [&](int tile) {  // past the end of k, the stage is filled with zeros
         T* const stage = smem + tile % STAGES * STAGE;
         copy_tile<BM, BK, Word>(stage, LDA, a, cRow, tile * BK, m, k);
         copy_tile<BK, BN, Word>(stage + BM * LDA, LDB, b, tile * BK, cCol, k, n);
@@ -69,13 +69,13 @@ __global__ void __launch_bounds__(THREADS, 2) matmul(const T* a, const T* b, T* 
     for (int tile = 0; tile < STAGES - 1; ++tile) copy_stage(tile);
     for (int tile = 0; tile * BK < k; ++tile) {
         __pipeline_wait_prior(STAGES - 2);  // this thread's copies of the tile have arrived,
-        __syncthreads();  // and those of all others; and all warps are done with the stage that is filled next
+        __syncthreads();  // and so have all others' copies; and all warps are done with the stage that is filled next
         copy_stage(tile + STAGES - 1);
         const T* const As = smem + tile % STAGES * STAGE;
         const T* const Bs = As + BM * LDA;
         for (int kk = 0; kk < BK; kk += 16) {
             // Lane l gives the address of row l % 8 of matrix l / 8 of four: upper left, lower left, upper right, lower
-            // right. b is transposed on the way, because a register needs two elements that are adjacent along k.
+            // right. b is transposed on the way, because a register must hold two elements that are adjacent along k.
             unsigned a_frag[WM / 16][4], b_frag[WN / 16][4];
             const T* const a_src = As + (warpRow + lane_id % 16) * LDA + kk + lane_id / 16 * 8;
             const T* const b_src = Bs + (kk + lane_id % 16) * LDB + warpCol + lane_id / 16 * 8;

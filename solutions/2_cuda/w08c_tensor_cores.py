@@ -1,20 +1,21 @@
 """GEMM on tensor cores: the launch.
 
 matmul(a, b) takes contiguous matrices of shapes (m, k) and (k, n), of any size from 1, both bfloat16 or both float16,
-and returns a @ b as a new contiguous tensor of shape (m, n) and their dtype. The accumulators are float32, and rounded
-once. a and b are not always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
+and returns a @ b as a new contiguous tensor of shape (m, n) and the same dtype. The accumulators are float32 and are
+rounded once. a and b are not always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64
+bits.
 
 Write the kernel in w08c_tensor_cores.cu, then launch it here. The grader checks the values (products of small integers
-exactly), that tensor cores compute them, the bytes moved and their sectors, bank conflicts, and on a GPU compares the
-time with a kernel whose warps compute one 16 x 16 tile each.
+exactly), that tensor cores compute them, the bytes moved and their sectors, and bank conflicts. On a GPU, it compares
+the time with a kernel whose warps compute one 16 x 16 tile each.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 4 wavefronts per request added by bank
 conflicts; multiply-adds executed by tensor cores.
 
 Operations: 2 m n k, 137e9 at 4096^3. Traffic: tiles of 128 x 128 request 4 m n k / 128 bytes, 2.1 GB, most of them from
-L2. The tensor cores are the bound, if shared memory keeps up: a warp needs 1.5 wavefronts of ldmatrix per mma.sync. On
-Hopper, mma.sync reaches 645 TFLOP/s with operands in registers, where cuBLAS reaches 775 with wgmma.
+L2. The tensor cores are the limit, if shared memory keeps up; a warp takes 1.5 wavefronts of ldmatrix per mma.sync. On
+Hopper, mma.sync reaches 645 TFLOP/s with operands in registers, whereas cuBLAS reaches 775 with wgmma.
 
 Measured at 4096^3 in bfloat16 on an H200: 431 us, 18.1× faster than a 16 x 16 tile per warp. The expert kernel takes
 0.66 of that time: it swizzles tiles instead of padding them, gives a warp 64 x 64 outputs, and loads the next fragments
@@ -28,11 +29,11 @@ import torch
 from kernelpath.lanes import cuda
 
 C_TYPE = {torch.bfloat16: "__nv_bfloat16", torch.float16: "__half"}
-TILE = 128  # BM and BN of the kernel
+TILE = 128  # the kernel's BM and BN
 BK = 32
 STAGES = 3
 THREADS = 256
-SHARED_BYTES = 2 * STAGES * (TILE * (BK + 8) + BK * (TILE + 8))  # STAGE of the kernel, 2 bytes per element
+SHARED_BYTES = 2 * STAGES * (TILE * (BK + 8) + BK * (TILE + 8))  # the kernel's STAGE, with 2 bytes per element
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -1,20 +1,20 @@
 """Repair tiles: four GEMMs that somebody else wrote, each with a fault.
 
-run(kernel, a, b) launches the kernel with that name in w08d_repair_tiles.cu, and returns a @ b.
+run(kernel, a, b) launches the named kernel in w08d_repair_tiles.cu, and returns a @ b.
 
 Repair each of the four kernels with as few changes as possible, and name the kind of its fault in CAUSES. The kind is
-the name of an exception of warpcheck, such as "OutOfBounds", or "WrongValues" if the machine reports no fault and the
+the name of a warpcheck exception, such as "OutOfBounds", or "WrongValues" if the machine reports no fault but the
 values are wrong. `kp check` lists all names if one is missing. `kp check repair_tiles` runs all kernels and reports on
 the first that fails. The PTX machine grades this exercise on a computer with a GPU, too, because most of these kernels
 return the right product on a GPU in nearly every run.
 
 The grader checks the values, and that the machine finds no fault in any order of warps and blocks. It counts the
-statements that the repair changes, at most 1 in tile, 1 in ring, 2 in tail, 1 in edge, and no statement outside of the
-kernels but an #include, and it checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do
-not count, and neither does CAUSES.
+statements that the repair changes: at most 1 in tile, 1 in ring, 2 in tail, 1 in edge, and none outside of the kernels
+except an #include. It also checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do not
+count, and neither does CAUSES.
 
 tile and ring lack the barrier after the reads of an iteration. tail commits no group past the last tile, so the wait
-returns too early for the last tiles. edge lets threads return that a barrier waits for.
+returns too early for the last tiles. edge lets threads return although a barrier waits for them.
 """
 
 import torch

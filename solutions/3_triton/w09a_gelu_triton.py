@@ -1,21 +1,20 @@
 """GELU in Triton.
 
-gelu(x, approximate) takes a contiguous tensor of float32 or bfloat16, of any size and not always aligned to 16 bytes
-(x[1:] is a legal input), and returns x * Phi(x) as a new tensor of the same dtype, computed in float32. approximate is
-"none" for Phi(x) = (1 + erf(x / sqrt(2))) / 2, or "tanh" for (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2, as
-in torch.nn.functional.gelu. x has finite values of any size, and NaN, which stays NaN.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+gelu(x, approximate) takes a contiguous float32 or bfloat16 tensor of any size, not always aligned to 16 bytes (x[1:] is
+a legal input), and returns x * Phi(x) as a new tensor of the same dtype, computed in float32. approximate is "none" for
+Phi(x) = (1 + erf(x / sqrt(2))) / 2, or "tanh" for (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2, as in
+torch.nn.functional.gelu. x may contain finite values of any size, and NaN, which stays NaN. Tensors may have more than
+2**32 elements: offsets need 64 bits.
 
-One program computes a block of BLOCK elements. triton.language has exp, erf and sigmoid, but no tanh.
-The grader checks the values, the bytes that the kernel moves, and on a GPU the time against the formula in torch's
-operators.
+One program computes a block of BLOCK elements. triton.language has exp, erf and sigmoid, but no tanh. The grader checks
+the values, the bytes that the kernel moves, and, on a GPU, the time compared with the formula in torch's operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
 
-Traffic: one read and one write, 8 bytes per element in float32 and 4 in bfloat16; the ceiling is a copy. An H200
-has time for 32 instructions on each bfloat16 value (week 7). tl.erf, libdevice's tanh, or a division on top of the
-polynomial take more: 0.67, 0.81 and 0.82 of a copy. These formulas reach all of it, in both dtypes and at any size.
+Traffic: one read and one write, 8 bytes per element in float32 and 4 in bfloat16; the ceiling is a copy. An H200 has
+time for 32 instructions per bfloat16 value (week 7). tl.erf, libdevice's tanh, and the polynomial with a division take
+more, and reach 0.67, 0.81 and 0.82 of copy speed. These formulas reach full copy speed, in both dtypes and at any size.
 """
 
 import torch
@@ -27,7 +26,7 @@ BLOCK = 1024
 
 @triton.jit
 def reciprocal(x):
-    """Off by one unit in the last place, in one instruction. 1 / x takes several, which divisors up to 2^128 need."""
+    """Return 1 / x to one unit in the last place, in one instruction. 1 / x takes several, for divisors up to 2^128."""
     return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
 
 
@@ -63,8 +62,8 @@ def gelu_block(x, out, n, start, TANH: tl.constexpr, BLOCK: tl.constexpr, MASKED
 def gelu_blocks(x, out, n, TANH: tl.constexpr, BLOCK: tl.constexpr):
     """One program for BLOCK elements."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
-    # A vector is loaded as a whole or not at all. Where n is not known to be a multiple of 16, a mask makes single
-    # elements of all of them, so only the last program has one.
+    # A vector is loaded as a whole or not at all. If n is not known to be a multiple of 16, a mask splits all vectors
+    # into single elements, so only the last program has a mask.
     if start + BLOCK <= n:
         gelu_block(x, out, n, start, TANH, BLOCK, False)
     else:

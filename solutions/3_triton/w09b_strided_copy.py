@@ -1,28 +1,28 @@
 """Strided copy: a view's elements, in a contiguous tensor.
 
-strided_copy(x) takes a tensor of three dimensions, of float32 or bfloat16, with any strides but negative ones. So x may
-be a transpose, a permutation, a slice that starts anywhere or selects every second element, or an expanded tensor, in
+strided_copy(x) takes a three-dimensional float32 or bfloat16 tensor with any strides except negative ones. So x may be
+a transpose, a permutation, a slice that starts anywhere or selects every second element, or an expanded tensor, in
 which an axis of stride 0 repeats its elements. It returns a new contiguous tensor of the same shape and dtype, with the
-same bits. x may have any number of elements, in a storage of more than 2**32: offsets need 64 bits.
+same bits. x may have any number of elements, and its storage may have more than 2**32: offsets need 64 bits.
 
 One program copies a tile. Decide along which axis of x the lanes run for the loads, along which axis of the output they
 run for the stores, and which two of the three axes the tile spans. tl.trans(block) exchanges the axes of a block. The
-grader checks the values, the sectors and bytes that each line requests, and on a GPU the time against PyTorch's
-x.clone(). Along an axis of stride 0, load the repeated elements once for a tile, not once for each element.
+grader checks the values, the sectors and bytes that each line requests, and, on a GPU, the time compared with PyTorch's
+x.clone(). Along an axis of stride 0, load the repeated elements once per tile, not once for each element.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
 
-Bytes: the output once, and each sector of 32 bytes that holds an element of x once: of every second float, twice what
-is stored; of an expanded tensor, next to nothing. 2 GiB for the transpose of 16384 x 16384 floats, 0.5 ms at the 4.2
-TB/s that an H200 copies with.
+Bytes: the output is written once, and each 32-byte sector that holds an element of x is read once. For a view of every
+second float, the kernel reads twice the bytes that it stores; for an expanded tensor, it reads next to nothing. The
+transpose of 16384 x 16384 floats moves 2 GiB, 0.5 ms at the 4.2 TB/s that a copy reaches on an H200.
 
-Axes of x that are contiguous with each other are merged. Of those left, the tile spans the nearest axis of x, the one
-with the smallest stride, and the last one, along which the output is contiguous. The nearest axis of x is the last one
-of the block, and lanes load along it: a stride of 1 tells Triton so. Of a stride of 2 it knows nothing, and of a block
-of two axes lanes take the last one in Triton 3.9 and the first in 3.6; such a tile is loaded as a block of one axis.
-Lanes store along the nearest axis of the output, whose stride is the number 1. If these are two axes, threads exchange
-the elements through shared memory.
+Axes of x that are contiguous with each other are merged. Of the remaining axes, the tile spans the nearest axis of x,
+which has the smallest stride, and the last axis, along which the output is contiguous. The nearest axis of x is the
+block's last axis. If its stride is 1, Triton knows this, and lanes load along it. Triton knows nothing about a stride
+of 2. In a block with two axes, lanes then run along the last axis in Triton 3.9 and along the first in 3.6, so such a
+tile is loaded as a block with one axis. Lanes store along the nearest axis of the output, whose stride is the constant
+1. If the two axes differ, threads exchange the elements through shared memory.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ REPEATS = 8
 
 
 class Axis(NamedTuple):
-    """Its length, and its strides in the output and in x."""
+    """The length of an axis, and its strides in the output and in x."""
 
     size: int
     out: int
@@ -53,7 +53,7 @@ def copy_tile(
     """Load the tile at a row and a column of plane `first`; store it to PLANES planes, which are the same in x."""
     height: tl.constexpr = 1 if ONE_ROW else ROWS
     width: tl.constexpr = 1 if ONE_COLUMN else COLUMNS
-    if GAPS:  # a block of one axis, along which lanes run in every version of Triton
+    if GAPS:  # a block with one axis, along which lanes run in every version of Triton
         place = tl.arange(0, height * width)
         i, j = row + place // width, column + place % width
     else:
@@ -76,8 +76,8 @@ def copy_tiles(
     ONE_ROW: tl.constexpr, ONE_COLUMN: tl.constexpr, DOWN: tl.constexpr, GAPS: tl.constexpr,
 ):  # fmt: skip
     """One program for a tile. The arguments from out_plane to x_column are strides."""
-    # ONE_ROW, ONE_COLUMN: x repeats a row, or a column, so that one is loaded. DOWN: the next program takes the tile
-    # below, not the one to the right, because that is the next one along the rows of the output.
+    # ONE_ROW, ONE_COLUMN: x repeats a row, or a column, so only one is loaded. DOWN: the next program takes the tile
+    # below instead of the tile to the right, because it is the next tile along the rows of the output.
     # GAPS: x_column is above 1.
     across, down = tl.cdiv(columns, COLUMNS), tl.cdiv(rows, ROWS)
     number = tl.program_id(0)
@@ -86,8 +86,8 @@ def copy_tiles(
     row = (number % down if DOWN else number // across) * ROWS
     column = (number // down if DOWN else number % across) * COLUMNS
 
-    # A vector is loaded as a whole or not at all. Where the compiler cannot know that a mask ends between two vectors,
-    # it makes single elements of all of them, so only tiles at the edges have a mask.
+    # A vector is loaded as a whole or not at all. If the compiler cannot know that a mask ends between two vectors,
+    # it splits all vectors into single elements, so only tiles at the edges have a mask.
     if (row + ROWS <= rows) & (column + COLUMNS <= columns):
         copy_tile(
             out, x, first, row, column, planes, rows, columns, out_plane, out_row, out_column, x_plane, x_row, x_column,
@@ -123,7 +123,7 @@ def strided_copy(x: torch.Tensor) -> torch.Tensor:
 
 
 def merged(shape: Sequence[int], strides: Sequence[int]) -> list[Axis]:
-    """Three axes for a tensor, outermost first; those that lie in each other without gaps are one. Some have size 1."""
+    """Return three axes for a tensor, outermost first. Axes that nest without gaps are merged; some have size 1."""
     axes: list[Axis] = []
     out = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
@@ -136,7 +136,7 @@ def merged(shape: Sequence[int], strides: Sequence[int]) -> list[Axis]:
 
 
 def sides(row: Axis, column: Axis, itemsize: int, turned: bool) -> tuple[int, int]:
-    """Rows and columns of a tile, `columns` along the nearest axis of x.
+    """Return the rows and columns of a tile, with `columns` along the nearest axis of x.
 
     Of a tile that is not turned 4 KB side by side, and several rows of it where they are all the same. Of one that is
     turned 256 bytes each way, which vectors of 16 bytes can serve on both sides. Where they cannot, a smaller one is

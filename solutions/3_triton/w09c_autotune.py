@@ -1,25 +1,25 @@
 """Autotune: find a configuration once for each size.
 
 A layer computes GEMMs of many sizes: c += a @ w.T, with a (M, K) and w (N, K) in float16 or float32, and c (M, N) in
-float32, as gradients are accumulated. The kernel is complete, and so is its launch. You write how it is tuned:
+float32, the way gradients are accumulated. The kernel is complete, and so is its launch. You specify how it is tuned:
 
 - the decorator @triton.autotune: its configurations, its key, what is pruned, and what must be restored after timing;
-- size_class(M), an integer that the kernel does not use. A key can name it.
+- size_class(M), an integer that the kernel does not use. The key can name it.
 
-Tuning is graded on a simulated GPU, even if you have a real one. It replies with the times of this kernel on an H200,
-recorded cold for every combination of
+Tuning is graded on a simulated GPU, even if you have a real one. It replies with this kernel's times on an H200,
+recorded with a cold L2 for every combination of
 
     BLOCK_M 16 64 128, BLOCK_N 64 128 256, BLOCK_K 64 128, SPLIT_K 1 4, num_warps 4 8, num_stages 3 5
 
 and for no others. M is one of 18 numbers from 16 to 4096, few of them powers of two; (N, K) is (1024, 4096), (4096,
 4096), (4096, 11008) or (2880, 2880). Compiling a configuration takes 0.5 s per dtype, timing it 0.1 s, both as
-recorded. Each line of the report is a day of requests, and the autotuner remembers the results of earlier days.
+recorded. Each line of the report covers a day of requests, and the autotuner remembers the results of earlier days.
 
 - Every c is right at the end, regardless of the configurations that were tried. The kernel masks M and N, but not K.
 - No size is tuned twice.
 - Tuning takes at most 50 s a day.
 - Launches take at most 5% longer than with the best of all configurations for each size, on average over the requests
-  of a day that has 50 or more.
+  of a day with 50 or more.
 """
 
 import torch
@@ -28,7 +28,7 @@ import triton.language as tl
 
 
 def size_class(M: int) -> int:
-    """The same for all M that share a configuration."""
+    """Return the same number for all M that share a configuration."""
     return triton.next_power_of_2(M)
 
 
@@ -38,13 +38,13 @@ def config(m: int, n: int, k: int, split: int, warps: int, stages: int) -> trito
 
 
 CONFIGS = [
-    config(16, 64, 64, 4, 8, 5),  # a few rows: the weights are read once, by as many programs as there are
+    config(16, 64, 64, 4, 8, 5),  # a few rows: many programs read the weights, each of them only once
     config(16, 64, 128, 4, 8, 3),
-    config(64, 64, 64, 4, 8, 5),  # up to 128 rows: SPLIT_K makes programs for SMs that would idle
+    config(64, 64, 64, 4, 8, 5),  # up to 128 rows: SPLIT_K creates programs for SMs that would idle
     config(64, 64, 64, 4, 4, 3),
     config(64, 64, 64, 1, 8, 5),
     config(64, 64, 128, 1, 8, 5),
-    config(128, 64, 64, 1, 8, 5),  # hundreds: enough tiles for 132 SMs, and larger ones read less
+    config(128, 64, 64, 1, 8, 5),  # hundreds: enough tiles for 132 SMs, and larger tiles read less
     config(64, 256, 64, 1, 8, 5),
     config(64, 128, 64, 1, 4, 3),
     config(128, 128, 64, 1, 4, 3),
@@ -54,7 +54,7 @@ CONFIGS = [
 
 
 def whole_steps(configs: list, arguments: dict, **_: object) -> list:
-    """Without those whose steps do not divide K: the kernel would leave out the rest of the sum, and be faster."""
+    """Drop configurations whose steps do not divide K: the kernel would skip the rest of the sum, and be faster."""
     return [one for one in configs if arguments["K"] % (one.kwargs["BLOCK_K"] * one.kwargs["SPLIT_K"]) == 0]
 
 
@@ -98,7 +98,7 @@ def add_product(a: torch.Tensor, w: torch.Tensor, c: torch.Tensor) -> None:
 
 
 def serve(gpu) -> torch.Tensor:
-    """Every request of a day, in turn. Returns the GPU's ledger: all zeros where nothing is wrong."""
+    """Serve all requests of a day in turn. Return the GPU's ledger, which is all zeros if nothing is wrong."""
     for a, w, c in gpu.requests:
         add_product(a, w, c)
     return gpu.ledger()

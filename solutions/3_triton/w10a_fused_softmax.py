@@ -1,36 +1,36 @@
 """Softmax over the rows of a matrix, in one kernel.
 
-fused_softmax(x) takes a contiguous 2-D tensor of bfloat16 or float32, of any number of rows and 1 to 131072 columns.
-It returns a new tensor of the same shape and dtype, out[r, c] = exp(x[r, c] - m) / sum of exp(x[r, :] - m), where m is
-the maximum of row r. The arithmetic is float32, and right for finite values of any size.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+fused_softmax(x) takes a contiguous 2-D bfloat16 or float32 tensor with any number of rows and 1 to 131072 columns. It
+returns a new tensor of the same shape and dtype, out[r, c] = exp(x[r, c] - m) / sum of exp(x[r, :] - m), where m is the
+maximum of row r. The arithmetic is float32, and the result must be right for finite values of any size. Tensors may
+have more than 2**32 elements: offsets need 64 bits.
 
 Start with one row per program in a single block of values: read it once, write it once. Then give a program several
-rows where they are short, and hold a row as several blocks where it is not a power of two. Rows that do not fit in the
-registers of one program need a loop, or several programs.
-The grader checks the values, the bytes that are moved, and on a GPU the time against the formula written as operators.
+rows if they are short, and hold a row as several blocks if its length is not a power of two. Rows that do not fit in
+the registers of one program need a loop, or several programs. The grader checks the values, the bytes moved, and, on a
+GPU, the time compared with the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.2 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
 bank conflicts.
 
-Bytes: 2 tensors, 537 MB for 16384 x 8192 bfloat16, 0.13 ms at the 4.1 TB/s that an H200 copies with. Operations:
-about 5 per value, a tenth of that time. So memory is the bound, if enough programs are in flight to keep it busy while
-others reduce.
+Bytes: 2 tensors, 537 MB for 16384 x 8192 bfloat16, 0.13 ms at the 4.1 TB/s that a copy reaches on an H200. Operations:
+about 5 per value, which take a tenth of that time. So the kernel is memory-bound, if enough programs are in flight to
+keep memory busy while others reduce.
 
 Measured for 16384 x 8192 in bfloat16 on an H200: 137 us, 7.8× faster than the formula in operators, and 0.98 of the
-expert kernel's speed. Rows of more than 32,768 columns are read twice. The expert kernel holds them in several
-programs, and several short rows in one.
+expert kernel's speed. Rows of more than 32,768 columns are read twice. The expert kernel spreads such a row over
+several programs, and holds several short rows in one program.
 
-The first kernel is the one of Triton's tutorial 02 (https://triton-lang.org/main/getting-started/tutorials)
-and has its names; m_i and l_i are the state of the online softmax, as in FlashAttention.
+The first kernel comes from Triton's tutorial 02 (https://triton-lang.org/main/getting-started/tutorials) and uses its
+names; m_i and l_i are the state of the online softmax, as in FlashAttention.
 """
 
 import torch
 import triton
 import triton.language as tl
 
-LOWEST = tl.constexpr(-3.4028234663852886e38)  # the least float32, since (-inf) - (-inf) would be NaN
+LOWEST = tl.constexpr(-3.4028234663852886e38)  # the smallest finite float32, since (-inf) - (-inf) would be NaN
 
 
 @triton.jit
@@ -51,7 +51,7 @@ def softmax_kernel(output_ptr, input_ptr, n_cols, BLOCK_SIZE: tl.constexpr):
 def softmax_long_kernel(output_ptr, input_ptr, n_cols, BLOCK_SIZE: tl.constexpr):
     """Compute a row that does not fit in registers: a loop for maximum and sum, and a loop for the output."""
     row_idx = tl.program_id(0).to(tl.int64)
-    # Each element of the block has a state of its own, so that the loop reduces nothing.
+    # Each element of the block has its own state, so that the loop does no reduction.
     m_i = tl.full([BLOCK_SIZE], LOWEST, tl.float32)
     l_i = tl.zeros([BLOCK_SIZE], tl.float32)
     for start in tl.range(0, n_cols, BLOCK_SIZE):
@@ -62,7 +62,7 @@ def softmax_long_kernel(output_ptr, input_ptr, n_cols, BLOCK_SIZE: tl.constexpr)
         alpha = tl.exp(m_i - m_new)  # rescales the sum to the new maximum
         l_i = l_i * alpha + tl.exp(x - m_new)
         m_i = m_new
-    m = tl.max(m_i, axis=0)  # of the row; each sum is rescaled to it, as in the loop
+    m = tl.max(m_i, axis=0)  # the row's maximum; each sum is rescaled to it, as in the loop
     denominator = tl.sum(l_i * tl.exp(m_i - m), axis=0)
     for start in tl.range(0, n_cols, BLOCK_SIZE):
         col_offsets = start + tl.arange(0, BLOCK_SIZE)

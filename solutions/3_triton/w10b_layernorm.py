@@ -1,25 +1,26 @@
 """Layer normalization over the rows of a matrix, in one kernel.
 
-layernorm(x, weight, bias, eps) takes a contiguous 2-D tensor of bfloat16 or float32, of any number of rows and 1 to
-65536 columns, and two vectors of its dtype with a weight and a bias for each column. It returns (y, mean, rstd):
-y = (x - mean) * rstd * weight + bias in the dtype of x, and for each row in float32 its mean and
-rstd = 1 / sqrt(mean of (x - mean)^2 over the row + eps). The arithmetic is float32, and right even if
-a row's mean is a few hundred times its deviation. Tensors may have more than 2**32 elements: offsets need 64 bits.
+layernorm(x, weight, bias, eps) takes a contiguous 2-D bfloat16 or float32 tensor with any number of rows and 1 to 65536
+columns, and two vectors of the same dtype with a weight and a bias for each column. It returns (y, mean, rstd), where
+y = (x - mean) * rstd * weight + bias in the dtype of x, and for each row, in float32, mean is its mean and
+rstd = 1 / sqrt(mean of (x - mean)^2 over the row + eps). The arithmetic is float32, and the result must be right even
+if a row's mean is a few hundred times its standard deviation. Tensors may have more than 2**32 elements: offsets need
+64 bits.
 
 Start from the fused softmax, with a row in the registers of one program, and compute two sums over it. The backward
-pass will read mean and rstd. Then split long rows into several blocks, so that few elements are masked.
-The grader checks the values, the bytes that are moved, and on a GPU the time against the formula written as operators.
+pass will read mean and rstd. Then split long rows into several blocks, so that few elements are masked. The grader
+checks the values, the bytes moved, and, on a GPU, the time compared with the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 2.2 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
 bank conflicts.
 
-Bytes: x and y, 537 MB for 16384 x 8192 bfloat16, 0.13 ms at the 4.1 TB/s that an H200 copies with; weight and bias come
-from L2. There are about 8 operations per value, so memory is the bound.
+Bytes: x and y, 537 MB for 16384 x 8192 bfloat16, 0.13 ms at the 4.1 TB/s that a copy reaches on an H200; weight and
+bias come from L2. There are about 8 operations per value, so the kernel is memory-bound.
 
 Measured for 16384 x 8192 in bfloat16 on an H200: 138 us, 19.2× faster than the formula in operators, and as fast as the
 expert kernel. Rows of more than 16,384 columns are read three times: for the mean, for the variance, and for y. The
-expert kernel holds them in several programs. The names are those of Triton's tutorial 05
+expert kernel spreads such a row over several programs. The names come from Triton's tutorial 05
 (https://triton-lang.org/main/getting-started/tutorials/05-layer-norm.html).
 """
 
@@ -36,8 +37,8 @@ def layer_norm_kernel(Y, Mean, Rstd, X, W, B, N, eps, BLOCK_SIZE: tl.constexpr):
     mask = cols < N
     x = tl.load(X + row * N + cols, mask=mask, other=0.0).to(tl.float32)
     mean = tl.sum(x, axis=0) / N
-    # The distances from the mean, and not the difference of two sums of squares: that one cancels if the mean is large.
-    # Beyond the end of the row x is 0, whose distance is not 0, so the mask is needed again.
+    # Use distances from the mean, because a difference of two sums of squares cancels if the mean is large. Past the
+    # end of the row, x is 0, but its distance is not 0, so the mask is needed again.
     centered = tl.where(mask, x - mean, 0.0)
     rstd = tl.rsqrt(tl.sum(centered * centered, axis=0) / N + eps)
     tl.store(Mean + row, mean)
@@ -54,7 +55,7 @@ def layer_norm_long_kernel(Y, Mean, Rstd, X, W, B, N, eps, BLOCK_SIZE: tl.conste
     row = tl.program_id(0).to(tl.int64)
     X += row * N
     Y += row * N
-    sums = tl.zeros([BLOCK_SIZE], tl.float32)  # a sum per element of the block, so that the loop reduces nothing
+    sums = tl.zeros([BLOCK_SIZE], tl.float32)  # a sum per element of the block, so that the loop does no reduction
     for start in tl.range(0, N, BLOCK_SIZE):
         cols = start + tl.arange(0, BLOCK_SIZE)
         sums += tl.load(X + cols, mask=cols < N, other=0.0).to(tl.float32)

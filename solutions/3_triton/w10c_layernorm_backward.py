@@ -1,27 +1,29 @@
 """The gradients of layer normalization, in one pass over x and dy.
 
-layernorm_backward(dy, x, weight, mean, rstd) takes two contiguous 2-D tensors of bfloat16 or float32, of any number of
-rows and 1 to 32768 columns, a weight for each column in their dtype, and the saved results of the forward pass: for
-each row in float32 its mean and its rstd. It returns (dx, dweight, dbias) in the dtype of x. With xhat = (x - mean) *
-rstd and wdy = dy * weight, dx = (wdy - mean of wdy - xhat * mean of wdy * xhat) * rstd along each row; down each column
-dweight is the sum of dy * xhat, and dbias the sum of dy. The arithmetic is float32.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+layernorm_backward(dy, x, weight, mean, rstd) takes two contiguous 2-D bfloat16 or float32 tensors with any number of
+rows and 1 to 32768 columns, a weight for each column in their dtype, and the saved results of the forward pass, which
+are the mean and the rstd of each row in float32. It returns (dx, dweight, dbias) in the dtype of x. With xhat = (x -
+mean) * rstd and wdy = dy * weight, dx = (wdy - mean of wdy - xhat * mean of wdy * xhat) * rstd along each row; down
+each column dweight is the sum of dy * xhat, and dbias the sum of dy. The arithmetic is float32. Tensors may have more
+than 2**32 elements: offsets need 64 bits.
 
-Give a program many rows: dx needs only the row, and the column sums stay in registers until the last row. Each
-program writes its sums to a small buffer, which a second kernel adds up.
-The grader checks the values, the bytes that are moved, and on a GPU the time against PyTorch's operator.
+Give a program many rows: dx needs only the row, and the column sums stay in registers until the last row. Each program
+writes its sums to a small buffer, which a second kernel adds up. The grader checks the values, the bytes moved, and, on
+a GPU, the time compared with PyTorch's operator.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 2.8 times the bytes of inputs and outputs moved.
 
-Bytes: x and dy are read and dx is written, 0.8 GB for 16384 x 8192 bfloat16, 0.20 ms at the 4.1 TB/s that an H200
-copies with; the sums of 132 programs add 2%. There are about 14 operations per value, so memory is the bound. Two sums
-in float32 for each column leave room for one or two programs on an SM, so the next rows must be in flight (num_stages).
+Bytes: x and dy are read and dx is written, 0.8 GB for 16384 x 8192 bfloat16, 0.20 ms at the 4.1 TB/s that a copy
+reaches on an H200; the sums of 132 programs add 2%. There are about 14 operations per value, so the kernel is
+memory-bound. Two sums in float32 for each column leave room for one or two programs on an SM, so the next rows must be
+in flight (num_stages).
 
 Measured for 16384 x 8192 in bfloat16 on an H200: 218 us, 2.3× faster than PyTorch's operator, and 0.95 of the expert
-kernel's speed. Rows of more than 8192 columns are read twice, and their sums are in memory. The expert kernel shares
-such a row among programs. The formulas and names are those of Triton's tutorial 05
-(https://triton-lang.org/main/getting-started/tutorials/05-layer-norm.html); that programs keep the sums is Liger's way.
+kernel's speed. Rows of more than 8192 columns are read twice, and their sums are in memory. The expert kernel spreads
+such a row over several programs. The formulas and names come from Triton's tutorial 05
+(https://triton-lang.org/main/getting-started/tutorials/05-layer-norm.html); keeping the sums in the programs is Liger's
+approach.
 """
 
 import torch
@@ -46,12 +48,12 @@ def layer_norm_bwd_kernel(DX, partial, DY, X, W, Mean, Rstd, M, N, BLOCK_SIZE: t
         wdy = w * dy
         c1 = tl.sum(wdy * xhat, axis=0) / N
         c2 = tl.sum(wdy, axis=0) / N
-        # xhat is not 0 past the end of the row, but nothing of it is added or stored there.
+        # xhat is not 0 past the end of the row, but it is neither added nor stored there.
         dx = (wdy - (xhat * c1 + c2)) * rstd
         tl.store(DX + offsets, dx.to(DX.dtype.element_ty), mask=mask)
         dw += dy * xhat
         db += dy
-    sums = partial + tl.program_id(0).to(tl.int64) * (2 * N) + cols  # a row of its own: nobody else adds to it
+    sums = partial + tl.program_id(0).to(tl.int64) * (2 * N) + cols  # this program's own row; no other adds to it
     tl.store(sums, dw, mask=mask)
     tl.store(sums + N, db, mask=mask)
 
@@ -108,7 +110,7 @@ def layernorm_backward(
     rows, columns = x.shape
     dx = torch.empty_like(x)
     BLOCK_SIZE = triton.next_power_of_2(columns)
-    num_warps = min(max(BLOCK_SIZE // 512, 4), 16)  # 16 columns per thread: more would not fit in its registers
+    num_warps = min(max(BLOCK_SIZE // 512, 4), 16)  # 16 columns per thread, since more would not fit in its registers
     stripes = min(rows, multiprocessors(x.device) * (16 // num_warps))
     partial = torch.zeros(stripes, 2, columns, dtype=torch.float32, device=x.device)
     kernel = layer_norm_bwd_kernel if BLOCK_SIZE <= 8192 else layer_norm_bwd_long_kernel

@@ -1,12 +1,12 @@
 // Histogram: counts[b] += how many of the n elements of x are b, for 0 <= b < bins. Other values are not counted.
 //
-// Every block counts in shared memory, where an atomic is cheap, and adds its counts to global memory once.
+// Each block counts in shared memory, where an atomic is cheap, and adds its counts to global memory once.
 
 constexpr int THREADS = 1024;
 constexpr int LANES = 32;
 constexpr unsigned ALL_LANES = 0xffffffff;
 
-// x in vectors of 16 bytes, which start at a multiple of 16 bytes, and the elements ahead of them and behind them.
+// x in 16-byte vectors, which start at a multiple of 16 bytes, and the elements before and after these vectors.
 template <typename T>
 struct Vectors {
     static constexpr int ELEMENTS = 16 / sizeof(T);
@@ -21,7 +21,7 @@ struct Vectors {
     }
 };
 
-// The elements that fill no vector, by the first block: fewer than a warp's on either side.
+// The first block processes the elements outside full vectors, fewer than one per lane at either end.
 template <typename T, typename Count>
 __device__ void count_edges(const T* x, int n, const Vectors<T>& vectors, Count count) {
     if (blockIdx.x > 0) return;
@@ -29,7 +29,7 @@ __device__ void count_edges(const T* x, int n, const Vectors<T>& vectors, Count 
     if (threadIdx.x < n - vectors.behind) count(x[vectors.behind + threadIdx.x]);
 }
 
-// Up to 256 bins. Each has 32 counters, one for each lane and so in each bank: lanes never meet, whatever the values.
+// Up to 256 bins. Each has 32 counters, one per lane and bank, so lanes never conflict, whatever the values are.
 template <typename T>
 __global__ void __launch_bounds__(THREADS, 2) few_bins(const T* x, int* counts, int n, int bins) {
     constexpr int LOADS = 2;  // in flight in each thread
@@ -59,16 +59,16 @@ __global__ void __launch_bounds__(THREADS, 2) few_bins(const T* x, int* counts, 
 
     for (int bin = threadIdx.x; bin < bins; bin += THREADS) {
         int sum = 0;
-#pragma unroll 8  // all 32 addresses at once are more than 32 registers hold
+#pragma unroll 8  // all 32 addresses at once don't fit in 32 registers
         for (int k = 0; k < LANES; ++k) sum += copies[bin * LANES + (lane + k) % LANES];  // each lane in its own bank
         atomicAdd(&counts[bin], sum);
     }
 }
 
-// More bins: one counter of 16 bits each, two in a word. Row blockIdx.y of the grid counts `slice` bins.
+// More bins: one 16-bit counter each, two per word. Row blockIdx.y of the grid counts `slice` bins.
 //
-// A counter that reaches FULL hands FULL over to global memory. Between two barriers a block counts 16,384 elements,
-// and a few at the edges: a counter below FULL at one of them is below 2^16 until the next.
+// If a counter reaches FULL, FULL is moved to global memory. Between two barriers, a block counts 16,384 elements and
+// a few at the edges, so a counter that is below FULL at one barrier stays below 2^16 until the next.
 __global__ void __launch_bounds__(THREADS) many_bins(const int* x, int* counts, int n, int bins, int slice) {
     constexpr int LOADS = 4;
     constexpr unsigned FULL = 1 << 15;
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(THREADS) many_bins(const int* x, int* counts, 
     __syncthreads();
 
     const auto count_times = [&](int value, unsigned times) {
-        const unsigned bin = unsigned(value) - first_bin;  // a value below first_bin becomes a large one
+        const unsigned bin = unsigned(value) - first_bin;  // a value below first_bin becomes a large number
         if (bin >= mine) return;
         const int shift = bin % 2 * 16;
         const unsigned before = atomicAdd(&pairs[bin / 2], times << shift) >> shift & 0xffff;
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(THREADS) many_bins(const int* x, int* counts, 
             const int4 value = here ? reinterpret_cast<const int4&>(loaded[load]) : int4{};
             const bool alike = value.x == value.y && value.y == value.z && value.z == value.w;
             const int first_lanes = __shfl_sync(ALL_LANES, value.x, 0);  // every lane takes part
-            if (__all_sync(ALL_LANES, here && alike && value.x == first_lanes)) {  // of sorted values, nearly always
+            if (__all_sync(ALL_LANES, here && alike && value.x == first_lanes)) {  // sorted values: nearly always
                 if (threadIdx.x % LANES == 0) count_times(value.x, 4 * LANES);
             } else if (here) {
                 count(value.x);

@@ -1,22 +1,22 @@
 """Histogram: the launch.
 
-histogram(x, bins) takes a contiguous vector and returns bins counts as int32: how many elements of x are 0, 1, 2, ...
-x is either uint8, and bins is 256, or int32, and bins is anything from 1 to 65536. An int32 value that is negative, or
-bins or more, is not counted. x has from 1 to 2**30 elements, so that every count fits, and is not always aligned to 16
-bytes. Its values may be uniform, sorted, or all equal, and the counts are exact in each case.
+histogram(x, bins) takes a contiguous vector and returns bins int32 counts: how many elements of x are 0, 1, 2, ...
+Either x is uint8 and bins is 256, or x is int32 and bins is any number from 1 to 65536. int32 values that are negative,
+or equal to bins or larger, are not counted. x has from 1 to 2**30 elements, so that every count fits, and is not always
+aligned to 16 bytes. Its values may be uniform, sorted, or all equal, and the counts must be exact in each case.
 
 Write the kernel in w06b_histogram.cu, then launch it here. The grader checks the values, the bytes moved and their
-sectors, how many lanes of an atomic on global memory access one address, and on a GPU the time against a kernel that
-counts in global memory.
+sectors, how many lanes of an atomic on global memory access one address, and, on a GPU, the time compared with a kernel
+that counts in global memory.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 1.1 lanes of an atomic at one
 address on average.
 
 Traffic: each element is read once, and the counts are negligible. The ceiling is the read bandwidth. Bytes arrive at
-about 19 per cycle in each SM of an H200, and each is an atomic in shared memory: 32 counters per bin, one for each
-lane, keep a request at one wavefront for every input. 65,536 counters of 32 bits exceed the shared memory of an SM, so
-they have 16 bits each, 128 KiB in all, and hand over what they hold before they overflow.
+about 19 per cycle in each SM of an H200, and each takes an atomic in shared memory. With 32 counters per bin, one for
+each lane, a request takes one wavefront for any input. 65,536 counters of 32 bits exceed an SM's shared memory, so each
+counter has 16 bits, 128 KiB in all, and is flushed before it overflows.
 
 Privatized histograms: Gómez-Luna et al., "An optimized approach to histogram computation on GPU" (2013).
 """
@@ -44,7 +44,7 @@ def histogram(x: torch.Tensor, bins: int) -> torch.Tensor:
         kernel[blocks, THREADS, 4 * 32 * bins](x, counts, n, bins)
     else:
         bins_each = min(bins, shared // 4 * 2)
-        # A block adds as many counters to the result as it has bins: let it count twice as many elements.
+        # A block adds one counter per bin to the result, so let it count at least twice that number of elements.
         blocks = min(processors, ceil_div(n, max(16 * THREADS, 2 * bins)))
         kernel = cuda.kernel("w06b_histogram.cu", "many_bins")
         kernel[(blocks, ceil_div(bins, bins_each)), THREADS, 4 * ceil_div(bins_each, 2)](x, counts, n, bins, bins_each)

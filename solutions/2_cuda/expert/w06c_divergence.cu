@@ -1,6 +1,6 @@
 // Oscillators: out[i] = the position of oscillator i, steps[i] time steps after it was released at rest at x[i].
 //
-// A block sorts a tile of oscillators by their steps in shared memory, so that a warp's lanes get the same number each.
+// A block sorts a tile of oscillators by steps in shared memory, so that a warp's lanes have the same number of steps.
 
 constexpr float H = 0.25f;  // a time step
 constexpr int MOST_STEPS = 64;
@@ -14,7 +14,7 @@ struct Oscillator {
     // The classical Runge-Kutta method, with the velocities v2 to v4 replaced by their definitions: an acceleration
     // depends on the position alone, so the method is one of Nystroem's, with 29 operations and not 38.
     __device__ void step() {
-        const float half = x + H / 2 * v, full = x + H * v;  // where the old velocity leads to
+        const float half = x + H / 2 * v, full = x + H * v;  // the position at the old velocity
         const float a1 = acceleration(x), a2 = acceleration(half);
         const float a3 = acceleration(half + H * H / 4 * a1), a4 = acceleration(full + H * H / 2 * a2);
         const float middle = a2 + a3;
@@ -25,7 +25,7 @@ struct Oscillator {
 
 __device__ float followed(float x, int steps) {
     Oscillator one{x};
-    #pragma unroll 4  // the loop costs as much as a part of a step
+    #pragma unroll 4  // the loop overhead is a large part of a step
     for (int left = steps; left > 0; --left) one.step();
     return one.x;
 }
@@ -35,11 +35,11 @@ constexpr unsigned ALL_LANES = 0xffffffff;
 constexpr int THREADS = 256;
 constexpr int EACH = 8;  // oscillators for each thread
 constexpr int TILE = THREADS * EACH;
-constexpr int BINS = MOST_STEPS;  // none at all go with one step
+constexpr int BINS = MOST_STEPS;  // oscillators with no step share a bin with those of one step
 
 __device__ int bin_of(int steps) { return max(steps, 1) - 1; }
 
-// Counts become the sums of those before them. For one warp.
+// Replace counts with their exclusive prefix sums. One warp runs this.
 __device__ void exclusive_scan(int* counts) {
     static_assert(BINS == 2 * LANES);
     const int lane = threadIdx.x % LANES;
@@ -54,8 +54,8 @@ __device__ void exclusive_scan(int* counts) {
 
 __global__ void __launch_bounds__(THREADS) oscillate(const float* x, const unsigned char* steps, float* out, int n) {
     __shared__ float positions[TILE];
-    __shared__ unsigned order[TILE];  // places in the tile, above 8 bits for the steps
-    __shared__ __align__(8) int first[BINS];  // where each bin begins in the order
+    __shared__ unsigned order[TILE];  // indices in the tile; the low 8 bits hold the steps
+    __shared__ __align__(8) int first[BINS];  // the start of each bin in the sorted order
     const int tile = blockIdx.x * TILE;
     const int count = min(TILE, n - tile);
     if (threadIdx.x < BINS) first[threadIdx.x] = 0;
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(THREADS) oscillate(const float* x, const unsig
         mine[e] = place < count ? steps[tile + place] : 0;
         alike &= mine[e] == __shfl_sync(ALL_LANES, mine[e], 0);
     }
-    if (__syncthreads_and(alike)) {  // sorted already, or all the same: nothing to gain
+    if (__syncthreads_and(alike)) {  // already sorted, or all equal: nothing to gain
         for (int e = 0; e < EACH; ++e) {
             const int place = e * THREADS + threadIdx.x;
             if (place < count) out[tile + place] = followed(position[e], mine[e]);

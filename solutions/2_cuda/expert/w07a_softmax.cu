@@ -1,10 +1,10 @@
-// Softmax of each row of x: out[i, j] = exp(x[i, j] - m) / s, where m is the maximum of row i and s the sum of
-// exp(x[i, j] - m) over it.
+// Softmax of each row of x: out[i, j] = exp(x[i, j] - m) / s, where m is the maximum of row i and s is the sum of
+// exp(x[i, j] - m) over the row.
 //
-// x is read once and out is written once: between the two a row stays on the chip. The arithmetic is float32.
+// x is read once and out is written once. In between, a row stays on the chip. The arithmetic is float32.
 //
-// softmax keeps a row in registers: it belongs to some lanes of a warp, to a warp, or to a block. softmax_long keeps it
-// in the registers and the shared memory of a block or of a cluster of blocks; what does not fit there is read again.
+// softmax keeps a row in the registers of some lanes of a warp, of a warp, or of a block. softmax_long keeps a row in
+// the registers and shared memory of a block or a cluster of blocks; elements that do not fit there are read again.
 
 #include <cuda_bf16.h>
 #include <cuda_pipeline_primitives.h>
@@ -17,8 +17,8 @@ struct alignas(sizeof(T) * WIDTH) Vector {
     T element[WIDTH];
 };
 
-// Where the vectors of a row are. A row that does not begin and end with one has `head` elements before the first and
-// up to WIDTH - 1 behind the last; each of these is the `edge` of one thread.
+// The positions of a row's vectors. A row may have `head` elements before its first vector and up to WIDTH - 1 after
+// its last vector; each of these elements is the `edge` of one thread.
 template <typename T, int WIDTH, bool RAGGED>
 struct Row {
     int head = 0, vectors, edge;
@@ -35,7 +35,7 @@ struct Row {
     }
 };
 
-// A set of values: its maximum, and the sum of exp(value - max).
+// The state of a set of values: the maximum, and the sum of exp(value - max).
 struct alignas(8) MaxSum {
     float max = LOWEST;
     float sum = 0;
@@ -56,7 +56,7 @@ __device__ Vector<T, WIDTH> probabilities(Vector<T, WIDTH> values, MaxSum row) {
     return values;
 }
 
-// The union of the sets of LANES neighboring lanes, a power of two.
+// Combine the sets of LANES neighboring lanes. LANES is a power of two.
 template <int LANES>
 __device__ MaxSum warp_union(MaxSum set) {
     float max = set.max;
@@ -66,7 +66,7 @@ __device__ MaxSum warp_union(MaxSum set) {
     return {max, sum};
 }
 
-// The union of the sets of a block's threads. Every warp puts its set down; after one barrier each of them unites all.
+// Combine the sets of a block's threads. Each warp stores its set; after one barrier, each warp combines all sets.
 __device__ MaxSum block_union(MaxSum set) {
     __shared__ MaxSum of_warp[WARP];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -76,13 +76,13 @@ __device__ MaxSum block_union(MaxSum set) {
     return warp_union<WARP>(lane < blockDim.x / WARP ? of_warp[lane] : MaxSum{});
 }
 
-// The union of the sets of a cluster's blocks: each block writes its own into the shared memory of all of them.
+// Combine the sets of a cluster's blocks. Each block writes its set to the shared memory of all blocks.
 template <int CLUSTER>
 __device__ MaxSum cluster_union(MaxSum set) {
 #if __CUDA_ARCH__ >= 900
     __shared__ MaxSum of_block[CLUSTER];
     const int lane = threadIdx.x % WARP, rank = blockIdx.x % CLUSTER;
-    __cluster_barrier_wait();  // for every block to have begun
+    __cluster_barrier_wait();  // until every block has started
     if (threadIdx.x < CLUSTER) *(MaxSum*)__cluster_map_shared_rank(&of_block[rank], threadIdx.x) = set;
     __cluster_barrier_arrive();
     __cluster_barrier_wait();
@@ -91,7 +91,7 @@ __device__ MaxSum cluster_union(MaxSum set) {
     return set;
 }
 
-// blockDim.x threads hold a row, HELD vectors each; LANES is how many of them are in one warp.
+// blockDim.x threads hold a row, with HELD vectors each; LANES is the number of these threads in one warp.
 template <typename T, int WIDTH, int LANES, int HELD, bool RAGGED>
 __launch_bounds__(256, 4)  // four blocks per SM: while one reduces, the others load and store
 __global__ void softmax(const T* x, T* out, int rows, int columns) {
@@ -99,7 +99,7 @@ __global__ void softmax(const T* x, T* out, int rows, int columns) {
     const long long number = (long long)blockIdx.x * blockDim.y + threadIdx.y;
     x += number * columns;
     out += number * columns;
-    if (number >= rows) columns = 0;  // and no return: the lanes of a warp shuffle together
+    if (number >= rows) columns = 0;  // instead of a return, because all lanes of a warp take part in shuffles
     const Row<T, WIDTH, RAGGED> row(x, columns);
     const V* from = reinterpret_cast<const V*>(x + row.head);
     V* to = reinterpret_cast<V*>(out + row.head);
@@ -133,8 +133,8 @@ __global__ void softmax(const T* x, T* out, int rows, int columns) {
     }
 }
 
-// BLOCKS of 512 threads per SM, each in another phase: while one reduces, the others load and store. What a thread does
-// not hold in its HELD vectors, none perhaps, waits in shared memory, where a block keeps `kept` vectors.
+// BLOCKS of 512 threads per SM, in different phases: while one reduces, the others load and store. A thread holds HELD
+// vectors, possibly none, in registers. The rest of the row is in shared memory, where a block keeps `kept` vectors.
 template <typename T, int WIDTH, int HELD, int BLOCKS, int CLUSTER, bool RAGGED>
 #if __CUDA_ARCH__ >= 900
 __cluster_dims__(CLUSTER)
@@ -168,7 +168,7 @@ __global__ void softmax_long(const T* x, T* out, int columns, int kept) {
         }
     }
     __pipeline_commit();
-    V held[HELD + 1];  // no array has 0 elements
+    V held[HELD + 1];  // an array can't have 0 elements
     Vector<T, 1> edge;
 #pragma unroll
     for (int k = 0; k < HELD; ++k) {

@@ -1,31 +1,31 @@
 """Softmax: the launch.
 
-softmax(x) takes a contiguous matrix, bfloat16 or float32, of any number of rows and of 1 to 262144 columns and more.
+softmax(x) takes a contiguous bfloat16 or float32 matrix with any number of rows and with 1 to 262144 columns or more.
 It returns the softmax of each row as a new tensor of the same dtype, computed in float32, for finite values of any
-size. x is not always aligned to 16 bytes.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+size. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w07a_softmax.cu, then launch it here. The grader checks the values, the bytes that the kernel moves
-(one read and one write are enough), and on a GPU the time against the formula in five torch operators.
+(one read and one write are enough), and, on a GPU, the time compared with the formula in five torch operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.2 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
 bank conflicts.
 
 Traffic: one read and one write, 4 bytes per element in bfloat16 and 8 in float32, and two exponentials per element. The
-measured ceiling is a copy. Memory is the bound, with little margin: at 4.2 TB/s an SM of an H200
-passes 4 bfloat16 elements per cycle, and its 16 exponentials per cycle serve 8.
+measured ceiling is a copy. The kernel is memory-bound, but with little margin: at 4.2 TB/s, 4 bfloat16 elements per
+cycle pass through an SM of an H200, and its 16 exponentials per cycle are enough for 8.
 
-How a row is kept decides the speed, and how many rows an SM has in different phases. Shares of a copy of 2^27 elements:
+The speed depends on where a row is kept, and on how many rows an SM has in different phases. Speed relative to a copy
+of 2^27 elements:
 
-- up to 1024 columns a row belongs to so many lanes of a warp that each holds two or three vectors: 0.98 to 1.01 for
-  rows of whole vectors.
-- up to 8192 the registers of a block: 0.97 to 1.00.
-- up to 72 KiB the shared memory of a block, three of which fit on an SM: 0.96 to 0.98.
-- longer rows wait in registers and shared memory, and past 144 KiB in those of several SMs, a cluster: float32 0.93 to
-  0.97, bfloat16 0.86 to 0.94.
-- a row of odd length has elements before its first whole vector and behind its last. Each of these is one thread's, and
-  5003 columns reach 0.96 in bfloat16.
+- up to 1024 columns, a row is divided among lanes of a warp so that each lane holds two or three vectors: 0.98 to 1.01
+  for rows of whole vectors.
+- up to 8192 columns, a row is in the registers of a block: 0.97 to 1.00.
+- up to 72 KiB, a row is in the shared memory of a block, and three blocks fit on an SM: 0.96 to 0.98.
+- longer rows are in registers and shared memory, and above 144 KiB they are spread over several SMs, a cluster: float32
+  0.93 to 0.97, bfloat16 0.86 to 0.94.
+- a row with an odd number of columns has elements before its first whole vector and after its last. One thread handles
+  each of these elements, and 5003 columns reach 0.96 in bfloat16.
 
 Maximum and sum in one sweep: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018). Rows over
 clusters: Quack.
@@ -57,12 +57,12 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 
 
 def launch_short(x: torch.Tensor, out: torch.Tensor, width: int, most: int) -> None:
-    """A row to so many lanes of a warp that each holds two vectors or three; to a warp or a block with up to `most`."""
+    """Divide a row among lanes that hold two or three vectors each, or among a warp or block with up to `most` each."""
     rows, columns = x.shape
     vectors = columns // width
     lanes = min(32, 1 << max(0, (vectors // 2).bit_length() - 1))
     if is_ragged(x, width):
-        lanes = max(lanes, 2 * width)  # a lane for each element before and behind the vectors
+        lanes = max(lanes, 2 * width)  # a lane for each element before and after the vectors
     if vectors <= 32 * most:
         threads, rows_each, held = lanes, 128 // lanes, max(1, ceil_div(vectors, lanes))
     else:
@@ -73,9 +73,9 @@ def launch_short(x: torch.Tensor, out: torch.Tensor, width: int, most: int) -> N
 
 
 def launch_long(x: torch.Tensor, out: torch.Tensor, width: int, held: int) -> None:
-    """A row to one of three blocks on an SM, or of two that hold a part in registers, or to up to eight such blocks.
+    """Give a row to one of three blocks per SM, to one of two that hold a part in registers, or to up to eight such.
 
-    At 131072 columns on an H200 three are better in bfloat16 (0.91 of a copy to 0.85), two in float32 (0.96 to 0.92).
+    At 131072 columns on an H200, three are faster in bfloat16 (0.91 of a copy, not 0.85), two in float32 (0.96, 0.92).
     """
     rows, columns = x.shape
     vector_bytes, nbytes = width * x.element_size(), columns * x.element_size()
@@ -92,12 +92,12 @@ def launch_long(x: torch.Tensor, out: torch.Tensor, width: int, held: int) -> No
 
 
 def is_ragged(x: torch.Tensor, width: int) -> bool:
-    """Whether rows begin or end within a vector."""
+    """Return whether rows start or end within a vector."""
     return x.shape[1] % width > 0 or x.data_ptr() % (width * x.element_size()) > 0
 
 
 def on_chip(device: torch.device) -> tuple[bool, int]:
-    """Whether blocks can share their memory in clusters, and the bytes of it that one block may have."""
+    """Return whether clusters can share memory, and how many bytes of shared memory one block may have."""
     properties = torch.cuda.get_device_properties(device)
     return properties.major >= 9, properties.shared_memory_per_block_optin - 2 * KIB
 

@@ -1,6 +1,6 @@
 // Softmax of each row of x, y[i, j] = exp(x[i, j] - max) / sum, and its gradient: dx = y * (dy - sum(y * dy)) row by row.
 //
-// A row belongs to a block. Each input is read once, up to THREADS * HELD vectors per row; what is beyond is read again.
+// A block computes a row. Inputs are read once, up to THREADS * HELD vectors per row; further vectors are read again.
 
 #include <cuda_bf16.h>
 
@@ -22,7 +22,7 @@ struct Max {
     __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-// The reduction of the block's values, for every thread. of_warp is used once.
+// Reduce the block's values and return the result to every thread. of_warp is used once.
 template <int THREADS, typename Op>
 __device__ float block_reduce(float value, Op op, float* of_warp) {
     for (int step = WARP / 2; step > 0; step /= 2) value = op(value, __shfl_xor_sync(0xffffffff, value, step));
@@ -34,7 +34,7 @@ __device__ float block_reduce(float value, Op op, float* of_warp) {
     return value;
 }
 
-// A row as this thread sees it: its first HELD vectors wait in registers.
+// This thread's view of a row. Its first HELD vectors are kept in registers.
 template <typename V, int THREADS, int HELD>
 struct Row {
     const V* vectors;
@@ -47,7 +47,7 @@ struct Row {
         }
     }
 
-    // From here on the compiler must convert the elements again: it would keep them as float, in twice the registers.
+    // From here on, make the compiler convert the elements again. It would keep them as float, in twice the registers.
     __device__ void convert_again() {
         unsigned* words = reinterpret_cast<unsigned*>(held);
 #pragma unroll
@@ -57,15 +57,15 @@ struct Row {
     __device__ V at(int v, int k) const { return k < HELD ? held[k] : vectors[v]; }
 };
 
-// use(v, k) for each vector v of this thread, its k-th. A vector has WIDTH elements.
+// Call use(v, k) for each vector v of this thread, where k counts them. A vector has WIDTH elements.
 template <int THREADS, int HELD, int WIDTH, typename Use>
 __device__ void each(int count, Use use) {
 #pragma unroll
     for (int k = 0; k < HELD; ++k) {
         if (k * THREADS + threadIdx.x < count) use(k * THREADS + threadIdx.x, k);
     }
-    // Beside the vectors that are held, registers are too few for several wide ones at once. Of single elements, which
-    // odd rows have, several loads must be in flight: one at a time takes 1.8 times as long on an H200.
+    // Besides the held vectors, there are too few registers for several wide loads at once. For single elements, as in
+    // odd rows, several loads must be in flight; one load at a time takes 1.8 times longer on an H200.
     constexpr int AT_ONCE = WIDTH > 1 ? 1 : 4;
 #pragma unroll AT_ONCE
     for (int v = HELD * THREADS + threadIdx.x; v < count; v += THREADS) use(v, HELD);

@@ -1,19 +1,19 @@
 // GEMM: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
 //
-// A tile for each level of the machine. A block makes 128 x 128 elements of out from tiles of a and b in shared memory,
-// a warp 64 x 64 of them, and a thread 16 x 8: 128 multiply-adds for 24 values that it reads, 16 bytes at a time. There
-// are two pairs of tiles. While one pair is multiplied, the next tiles are on their way from global memory to registers;
-// they are stored to the other pair, so that a step along k needs one barrier.
+// Each level of the machine has a tile. A block computes 128 x 128 outputs from tiles of a and b in shared memory, a
+// warp 64 x 64 of them, and a thread 16 x 8. A thread reads 24 values for 128 multiply-adds, 16 bytes at a time. There
+// are two pairs of tiles. While one pair is multiplied, the next tiles are loaded from global memory to registers. They
+// are then stored to the other pair, so a step along k takes one barrier.
 //
-// Vector is what a thread loads and stores at a time: float4 where n and k are multiples of 4 and addresses of 16
-// bytes, else float.
+// Vector is the type that a thread loads and stores: float4 if n and k are multiples of 4 and addresses are multiples
+// of 16 bytes, else float.
 
-constexpr int TILE = 128;               // rows and columns of out that a block makes
+constexpr int TILE = 128;               // rows and columns of out that a block computes
 constexpr int DEPTH = 8;                // steps along k that are in shared memory at a time
-constexpr int WARP = 64;                // rows and columns that a warp makes
-constexpr int ROWS = 16, COLUMNS = 8;   // what a thread makes, in groups of 4 x 4
+constexpr int WARP = 64;                // rows and columns that a warp computes
+constexpr int ROWS = 16, COLUMNS = 8;   // outputs of a thread, in groups of 4 x 4
 constexpr int THREADS = TILE / WARP * (TILE / WARP) * 32;
-constexpr int GROUP = 8;                // rows of tiles that blocks of neighboring numbers share, and b with them in L2
+constexpr int GROUP = 8;                // rows of tiles that neighboring block numbers cover; they share b in L2
 
 template <typename Vector>
 __launch_bounds__(THREADS, 2)
@@ -27,7 +27,7 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
     const int place = blockIdx.x % (GROUP * across);
     const int first_row = (group + place % high) * TILE, first_column = place / high * TILE;
 
-    // Beyond the last row and column a thread loads these again, and does not store the results.
+    // Beyond the last row or column, a thread loads the last one again and does not store the results.
     constexpr int LOADS = TILE * DEPTH / WIDTH / THREADS, ACROSS_A = DEPTH / WIDTH, ACROSS_B = TILE / WIDTH;
     constexpr int STEP_A = THREADS / ACROSS_A, STEP_B = THREADS / ACROSS_B;
     const int row_a = threadIdx.x / ACROSS_A, column_a = threadIdx.x % ACROSS_A * WIDTH;
@@ -38,7 +38,7 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
     }
     Vector next_a[LOADS], next_b[LOADS];
     auto fetch = [&](int depth) {
-        auto inside = [&](int i) { return depth == DEPTH || i < depth; };  // the compiler knows a whole tile
+        auto inside = [&](int i) { return depth == DEPTH || i < depth; };  // known for a complete tile
         for (int l = 0; l < LOADS; ++l) {
             next_a[l] = inside(column_a) ? *reinterpret_cast<const Vector*>(from_a[l]) : Vector{};
             from_a[l] += depth;
@@ -58,8 +58,8 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
         }
     };
 
-    // Lanes stand in zigzag over 4 rows of 8. So those that read the same 16 bytes, of a or of b, are one or two apart,
-    // and shared memory serves 16 lanes at a time. Of lanes in plain rows it serves 8, for b.
+    // The lanes form 4 rows of 8 in zigzag. Lanes that read the same 16 bytes of a or b are one or two apart, so shared
+    // memory serves 16 lanes at a time. With lanes in plain rows, it would serve only 8 for b.
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int row = warp / (TILE / WARP) * WARP + (lane / 16 * 2 + lane % 2) * 4;
     const int column = warp % (TILE / WARP) * WARP + lane / 2 % 8 * 4;

@@ -1,19 +1,19 @@
 // GEMM: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
 //
-// A block makes ROWS x COLUMNS elements of out, a warp WARP_ROWS x WARP_COLUMNS of these, and a thread HIGH x WIDE. The
-// tiles of a and b, DEPTH steps along k, reach shared memory by cp.async, in a ring of STAGES: no register waits for
-// memory, and a step needs one barrier. The values of the next step along k are read into registers while those of this
-// one are multiplied, over the barrier too.
+// A block computes ROWS x COLUMNS outputs, a warp WARP_ROWS x WARP_COLUMNS of them, and a thread HIGH x WIDE. cp.async
+// copies the tiles of a and b, DEPTH steps along k, to shared memory, in a circular buffer of STAGES. No register waits
+// for memory, and a tile takes one barrier. While the values of one step along k are multiplied, the next step's values
+// are read into registers, even across the barrier.
 //
-// Blocks of the same blockIdx.x share a tile of out. Each takes `steps` tiles of k and stores its part; add_parts adds
-// the parts in order, so the same inputs give the same bits. Rows of a are pitch_a floats apart, rows of b pitch_b.
+// Blocks with the same blockIdx.x share a tile of out. Each computes `steps` tiles of k and stores its part; add_parts
+// adds the parts in order, so equal inputs give the same bits. Rows of a are pitch_a floats apart, rows of b pitch_b.
 
 #include <cuda_pipeline.h>
 
-constexpr int GROUP = 8;  // rows of tiles that blocks of neighboring numbers share, and b with them in L2
+constexpr int GROUP = 8;  // rows of tiles that neighboring block numbers cover; they share b in L2
 
-// Vector is what is copied of b at a time: float4 where its rows start at multiples of 16 bytes, else float. a is
-// transposed on the way, 4 bytes at a time, which may lie anywhere. The copies are begun in step COPY of a tile's DEPTH.
+// Vector is the type of a copy from b: float4 if its rows start at multiples of 16 bytes, else float. a is transposed
+// on the way, 4 bytes at a time, at any alignment. The copies start in step COPY of a tile's DEPTH steps.
 template <int ROWS, int COLUMNS, int DEPTH, int WARP_ROWS, int WARP_COLUMNS, int HIGH, int WIDE, int STAGES, int BLOCKS,
           int COPY, typename Vector>
 __launch_bounds__(ROWS / WARP_ROWS * (COLUMNS / WARP_COLUMNS) * 32, BLOCKS)
@@ -31,11 +31,11 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
     const int place = blockIdx.x % (GROUP * across);
     const int first_row = (group + place % high) * ROWS, first_column = place / high * COLUMNS;
 
-    // The first tile takes what k leaves over, and all others are whole.
+    // The first tile takes the remainder of k, and all others are complete.
     const int begin = blockIdx.y * steps * DEPTH, length = min(k - begin, steps * DEPTH);
     const int tiles = (length + DEPTH - 1) / DEPTH, rest = (length - 1) % DEPTH + 1;
 
-    // A request takes 8 floats, a sector, of each of 4 rows of a. Beyond the last row and column the last ones are
+    // A request copies 8 floats, one sector, from each of 4 rows of a. Beyond the last row or column, the last one is
     // copied again, and the results are not stored.
     constexpr int STEP_A = THREADS / 8, LOADS_A = ROWS / STEP_A;
     constexpr int ACROSS_B = COLUMNS / WIDTH, STEP_B = THREADS / ACROSS_B, LOADS_B = DEPTH / STEP_B;
@@ -47,7 +47,7 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
         from_a[l] = a + (long long)min(first_row + row_a + l * STEP_A, m - 1) * pitch_a + begin + column_a;
     }
     auto copy = [&](Stage& to, int depth) {
-        auto zeros = [&](int i) { return depth == DEPTH || i < depth ? 0 : 1; };  // the compiler knows a whole tile
+        auto zeros = [&](int i) { return depth == DEPTH || i < depth ? 0 : 1; };  // known for a complete tile
         for (int l = 0; l < LOADS_A; ++l) {
             for (int c = column_a; c < DEPTH + column_a; c += 8) {
                 float* there = &to.a[c][row_a + l * STEP_A];
@@ -63,7 +63,7 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
         from_b += (long long)depth * pitch_b;
     };
 
-    // Lanes stand in zigzag, so that those that read the same 16 bytes, of a or of b, are one or two apart.
+    // The lanes form a zigzag, so that lanes that read the same 16 bytes of a or b are one or two apart.
     constexpr int LANES_DOWN = WARP_ROWS / HIGH, LANES_ACROSS = WARP_COLUMNS / WIDE;
     static_assert(LANES_DOWN * LANES_ACROSS == 32 && (LANES_DOWN == 4 || LANES_DOWN == 8));
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, of_4 = lane / 16 * 2 + lane % 2, of_8 = lane / 2 % 8;
@@ -88,7 +88,7 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
     __pipeline_wait_prior(STAGES - 2);
     __syncthreads();
     read(ring[0], 0);
-    int now = 0, free = STAGES - 1;  // stages: what is multiplied, and what was multiplied before
+    int now = 0, free = STAGES - 1;  // the stage that is multiplied, and the stage multiplied before
     for (int left = tiles; left > 0; --left) {
 #pragma unroll
         for (int i = 0; i < DEPTH; ++i) {
@@ -105,15 +105,15 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
             }
             for (int r = 0; r < HIGH; ++r) {
                 for (int j = 0; j < WIDE; ++j) {
-                    const int c = r % 2 ? WIDE - 1 - j : j;  // back and forth: neighbors share an operand
+                    const int c = r % 2 ? WIDE - 1 - j : j;  // back and forth, so that neighbors share an operand
                     sum[r][c] += of_a[i % 2][r] * of_b[i % 2][c];
                 }
             }
         }
     }
 
-    // Times `one`, which the compiler does not know to be 1: so the sums need not lie in four neighboring registers all
-    // along, as a 16-byte store wants them, and ptxas places them without bank conflicts.
+    // Multiply by `one`, which the compiler does not know to be 1. Then the accumulators need not be in four adjacent
+    // registers all along, as a 16-byte store requires, and ptxas assigns them without bank conflicts.
     out += (long long)blockIdx.y * m * n;
     for (int r = 0; r < HIGH; ++r) {
         const int y = first_row + row + r / 4 * LANES_DOWN * 4 + r % 4;
@@ -133,7 +133,7 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
     }
 }
 
-// to = from, a matrix of `columns` columns, in rows of `pitch` floats; what is added is 0.
+// Copy a matrix with `columns` columns to rows of `pitch` floats, padded with 0.
 __global__ void pad(const float* from, float* to, int rows, int columns, int pitch) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x;
     if (column >= pitch) return;
@@ -142,7 +142,7 @@ __global__ void pad(const float* from, float* to, int rows, int columns, int pit
     }
 }
 
-// out = the sum of `count` matrices of `size` elements, one behind the other.
+// Set out to the sum of `count` matrices of `size` elements, stored one after another.
 __global__ void add_parts(const float* parts, float* out, long long size, int count) {
     const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= size) return;

@@ -5,9 +5,9 @@ new contiguous tensor of shape (m, n). The accumulators are strict float32: no T
 always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w08b_sgemm_async.cu, then launch it here. The grader checks the values; that cp.async copies at
-least half of the bytes that are written to shared memory, and that no thread reads a copy before waiting for it; the
-bytes that the kernel requests, sectors, bank conflicts and wavefronts, as in sgemm_registers, and on a GPU compares the
-time with the reference of sgemm_registers.
+least half of the bytes that are written to shared memory, and that no thread reads a copy before waiting for it; and
+the requested bytes, sectors, bank conflicts and wavefronts, as in sgemm_registers. On a GPU, it compares the time with
+the reference of sgemm_registers.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
@@ -23,7 +23,7 @@ from kernelpath.lanes import cuda
 
 
 class Tile(NamedTuple):
-    """What a block, a warp and a thread make of out, and how; the arguments of the template, in their order."""
+    """The tile sizes of a block, a warp and a thread, and other arguments of the template, in order."""
 
     rows: int
     columns: int
@@ -33,7 +33,7 @@ class Tile(NamedTuple):
     high: int
     wide: int
     stages: int
-    blocks: int  # on an SM at a time, at least
+    blocks: int  # per SM at a time, at least
     copy: int
 
     @property
@@ -48,7 +48,7 @@ class Tile(NamedTuple):
         return -(-m // self.rows) * -(-n // self.columns)
 
 
-MULTIPROCESSORS = 132  # of an H200, on which the table was measured; it is right on any GPU
+MULTIPROCESSORS = 132  # of an H200, on which the table was measured; results are right on any GPU
 
 LARGE = Tile(128, 256, 8, 64, 64, 16, 8, stages=4, blocks=1, copy=4)
 MIDDLE = Tile(64, 128, 16, 32, 64, 8, 8, stages=3, blocks=3, copy=0)
@@ -57,7 +57,7 @@ FLAT = Tile(16, 128, 16, 16, 32, 4, 4, stages=4, blocks=6, copy=0)
 
 
 def choose(m: int, n: int, k: int) -> tuple[Tile, int]:
-    """The tile, and in how many parts k is taken."""
+    """Return the tile, and the number of parts into which k is split."""
     if m <= FLAT.rows:
         return FLAT, parts_of(k, MULTIPROCESSORS * 2 // FLAT.tiles(m, n))
     if last_wave(LARGE.tiles(m, n)) > 0.9:
@@ -68,17 +68,17 @@ def choose(m: int, n: int, k: int) -> tuple[Tile, int]:
 
 
 def last_wave(tiles: int) -> float:
-    """The share of the multiprocessors' time that is used, if each makes one tile after the other."""
+    """Return the share of the multiprocessors' time that is used if each computes one tile after another."""
     return tiles / (-(-tiles // MULTIPROCESSORS) * MULTIPROCESSORS)
 
 
 def parts_of(k: int, most: int) -> int:
-    """So many that each has 128 steps along k or more."""
+    """Return a number of parts such that each has at least 128 steps along k."""
     return max(1, min(most, k // 128))
 
 
 def padded(matrix: torch.Tensor, multiple: int) -> tuple[torch.Tensor, int]:
-    """The matrix with rows that start at multiples of so many floats, itself if they do; and how far they are apart."""
+    """Return a matrix whose rows start at multiples of so many floats, the input if possible, and its row distance."""
     rows, columns = matrix.shape
     if columns % multiple == 0 and matrix.data_ptr() % 16 == 0:
         return matrix, columns
@@ -98,7 +98,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     steps = -(-k // (tile.depth * parts))
     parts = -(-k // (tile.depth * steps))
     pitch_a, pitch_b = k, n
-    if min(m, n) >= 64:  # two small copies cost less than many requests across the borders of sectors
+    if min(m, n) >= 64:  # two small copies cost less than many requests that straddle sectors
         (a, pitch_a), (b, pitch_b) = padded(a, 8), padded(b, 4)
     vector = "float4" if pitch_b % 4 == 0 and b.data_ptr() % 16 == 0 else "float"
     kernel = cuda.kernel("w08b_sgemm_async.cu", f"matmul<{', '.join(map(str, tile))}, {vector}>")

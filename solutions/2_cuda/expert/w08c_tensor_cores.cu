@@ -1,42 +1,42 @@
 // GEMM on tensor cores: out[row, column] = sum over i of a[row, i] * b[i, column]. a is m x k and b is k x n; they and
 // out are bfloat16 or float16, the accumulators float32.
 //
-// A block makes ROWS x COLUMNS of out, a warp WARP_ROWS x WARP_COLUMNS of them. Tiles of a and b, DEPTH deep along k,
-// stream through a ring of STAGES buffers in shared memory, filled by cp.async. ldmatrix takes fragments from there, and
+// A block computes ROWS x COLUMNS outputs, and a warp WARP_ROWS x WARP_COLUMNS of them. cp.async copies tiles of a and
+// b, DEPTH deep along k, to a circular buffer of STAGES in shared memory. ldmatrix loads fragments from there, and
 // mma.sync multiplies them.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_pipeline.h>
 
-constexpr int PANEL = 64;  // columns: a row of a panel is 128 bytes, once round all banks
+constexpr int PANEL = 64;  // columns: a row of a panel has 128 bytes, which span all banks once
 constexpr int DEPTH = PANEL;
 constexpr int STAGES = 3;
 constexpr int K = 16;      // steps along k of one mma
-constexpr int GROUP = 8;   // rows of blocks that go along n together
+constexpr int GROUP = 8;   // rows of blocks that advance along n together
 
-// Where an element of a tile lies in shared memory. The tile is cut into panels of `rows` rows. A row is 8 chunks of 16
-// bytes, and chunk c of row r lies at place c ^ r % 8, so that the chunks below one another lie in different banks: those
-// that ldmatrix reads at a time, and those that the sums of a warp are written to.
+// Return the position of a tile's element in shared memory. The tile is cut into panels of `rows` rows. A row is 8
+// chunks of 16 bytes, and chunk c of row r is stored at c ^ r % 8, so that chunks in one column are in different banks,
+// both those that ldmatrix reads at a time and those to which a warp's accumulators are written.
 __device__ int place(int rows, int row, int column) {
     return (column / PANEL * rows + row) * PANEL + (column % PANEL / 8 ^ row % 8) * 8 + column % 8;
 }
 
-// Four 8 x 8 matrices, of which lane l names row l % 8 of matrix l / 8. Lane 4g + t gets elements 2t and 2t + 1 of row g.
+// Load four 8 x 8 matrices. Lane l addresses row l % 8 of matrix l / 8. Lane 4g + t gets elements 2t, 2t + 1 of row g.
 __device__ void ldmatrix(unsigned (&fragment)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
                  : "r"(address) : "memory");
 }
 
-// The same with each matrix transposed: elements 2t and 2t + 1 of column g.
+// Do the same with each matrix transposed: lane 4g + t gets elements 2t and 2t + 1 of column g.
 __device__ void ldmatrix_transposed(unsigned (&fragment)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
                  : "r"(address) : "memory");
 }
 
-// sum (16 x 8) += a (16 x 16) * b (16 x 8). Lane 4g + t has of the sums columns 2t and 2t + 1 of row g, then of row g + 8.
+// sum (16 x 8) += a (16 x 16) * b (16 x 8). Lane 4g + t holds sum's columns 2t and 2t + 1 in row g, then in row g + 8.
 #define MULTIPLY(TYPE)                                                                              \
     asm("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32 "                              \
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                           \
@@ -49,7 +49,7 @@ __device__ void multiply(float (&sum)[4], const unsigned (&a)[4], const unsigned
 __device__ __nv_bfloat162 rounded(float x, float y, __nv_bfloat16) { return __floats2bfloat162_rn(x, y); }
 __device__ __half2 rounded(float x, float y, __half) { return __floats2half2_rn(x, y); }
 
-// Copies a word of 16 or 4 bytes to shared memory, or zeros where it lies outside of the matrix.
+// Copy a word of 16 or 4 bytes to shared memory, or zeros if the word is outside the matrix.
 template <typename Word>
 __device__ void copy_async(unsigned to, const void* from, bool inside) {
     const int bytes = inside ? sizeof(Word) : 0;
@@ -60,13 +60,13 @@ __device__ void copy_async(unsigned to, const void* from, bool inside) {
     }
 }
 
-// What a thread does with tiles: it takes a word of each panel, in every row LINES apart.
+// A thread's share of a tile: it copies one word of each panel, in rows that are LINES apart.
 template <int THREADS, typename Word, typename T>
 struct Part {
     static constexpr int WIDTH = sizeof(Word) / sizeof(T), ACROSS = PANEL / WIDTH, LINES = THREADS / ACROSS;
     const int row = threadIdx.x / ACROSS, column = threadIdx.x % ACROSS * WIDTH;
 
-    // The part of a tile that begins at (first_row, first_column) of a matrix (rows x columns); from: its first element.
+    // Copy this thread's share of the tile at (first_row, first_column) in a rows x columns matrix; it starts at from.
     // There is no cp.async for single elements.
     template <int TILE_ROWS, int TILE_COLUMNS>
     __device__ void copy(T* tile, const T* from, int first_row, int first_column, int rows, int columns) const {
@@ -97,7 +97,7 @@ matmul(const T* a, const T* b, T* out, int m, int n, int k) {
     extern __shared__ __align__(128) unsigned char shared[];
     T* const ring = reinterpret_cast<T*>(shared);
 
-    // Blocks are numbered down GROUP rows before they go on along n: those that run together share a and b in L2.
+    // Blocks are numbered down GROUP rows before they advance along n, so blocks that run together share a and b in L2.
     const int across = (n + COLUMNS - 1) / COLUMNS, down = (m + ROWS - 1) / ROWS;
     const int group = blockIdx.x / (GROUP * across), in_group = blockIdx.x % (GROUP * across);
     const int height = min(GROUP, down - group * GROUP);
@@ -106,8 +106,8 @@ matmul(const T* a, const T* b, T* out, int m, int n, int k) {
     const Part<THREADS, Word, T> part;
     const T* from_a = a + (long long)(first_row + part.row) * k + part.column;
     const T* from_b = b + (long long)part.row * n + first_column + part.column;
-    int depth = 0, slot = 0;      // of the stage that is fetched next
-    const auto fetch = [&] {      // past the end of k it is filled with zeros
+    int depth = 0, slot = 0;      // for the stage that is fetched next
+    const auto fetch = [&] {      // past the end of k, the stage is filled with zeros
         T* const tile = ring + slot * STAGE;
         part.template copy<ROWS, DEPTH>(tile, from_a, first_row, depth, m, k);
         part.template copy<DEPTH, COLUMNS>(tile + TILE_A, from_b, depth, first_column, k, n);
@@ -118,15 +118,15 @@ matmul(const T* a, const T* b, T* out, int m, int n, int k) {
         slot = slot == STAGES - 1 ? 0 : slot + 1;
     };
 
-    // The addresses of this lane's rows for the first fragments. 16 steps further along a row are two chunks, and
-    // chunks change places by ^, so their addresses do, too.
+    // The addresses of this lane's rows for the first fragments. 16 steps further along a row are two chunks. Since
+    // chunks are permuted by ^, ^ computes their addresses, too.
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int warp_row = warp / WARPS_ACROSS * WARP_ROWS, warp_column = warp % WARPS_ACROSS * WARP_COLUMNS;
     const unsigned base = __cvta_generic_to_shared(ring);
     const unsigned in_a = sizeof(T) * place(ROWS, warp_row + lane % 16, lane / 16 * 8);
     const unsigned in_b = sizeof(T) * (TILE_A + place(DEPTH, lane % 16, warp_column + lane / 16 * 8));
-    unsigned stage = base;                        // that fragments are taken from
-    unsigned of_a[2][I][4], of_b[2][J / 2][4];    // the fragments in use, and the next
+    unsigned stage = base;                        // from which fragments are loaded
+    unsigned of_a[2][I][4], of_b[2][J / 2][4];    // the fragments in use and the next ones
     const auto load = [&](int which, int q) {
         for (int j = 0; j < J / 2; ++j) {
             ldmatrix_transposed(of_b[which][j], (stage + in_b ^ j * 16 * sizeof(T)) + q * K * PANEL * sizeof(T));
@@ -159,7 +159,7 @@ matmul(const T* a, const T* b, T* out, int m, int n, int k) {
         }
     }
 
-    // Through shared memory, so that whole rows of a panel go out.
+    // Store through shared memory, so that whole rows of a panel are written.
     __pipeline_wait_prior(0);
     __syncthreads();
     for (int i = 0; i < I; ++i) {

@@ -1,19 +1,21 @@
 """GEMM on tensor cores: the launch.
 
 matmul(a, b) takes contiguous matrices of shapes (m, k) and (k, n), of any size from 1, both bfloat16 or both float16,
-and returns a @ b as a new contiguous tensor of shape (m, n) and their dtype. The accumulators are float32, and rounded
-once. a and b are not always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
+and returns a @ b as a new contiguous tensor of shape (m, n) and the same dtype. The accumulators are float32 and are
+rounded once. a and b are not always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64
+bits.
 
 Write the kernel in w08c_tensor_cores.cu, then launch it here. The grader checks the values (products of small integers
-exactly), that tensor cores compute them, the bytes moved and their sectors, bank conflicts, and on a GPU compares the
-time with a kernel whose warps compute one 16 x 16 tile each.
+exactly), that tensor cores compute them, the bytes moved and their sectors, and bank conflicts. On a GPU, it compares
+the time with a kernel whose warps compute one 16 x 16 tile each.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 4 wavefronts per request added by bank
 conflicts; multiply-adds executed by tensor cores.
 
 Operations: 2 m n k, 137e9 at 4096^3. Traffic: tiles of R x C read 2 m n k (1 / R + 1 / C) bytes in all, 1.6 GB there
-with 128 x 256, most of them from L2. Tensor cores bound it; on Hopper mma.sync ends at the last row but one.
+with 128 x 256, most of them from L2. The tensor cores are the limit; on Hopper, mma.sync can't exceed the last row but
+one.
 
 Measured at 4096^3 in bfloat16 on an H200:
 
@@ -33,7 +35,7 @@ DEPTH = 64
 STAGES = 3
 
 TILES = ((128, 256, 64, 64), (128, 128, 64, 64), (64, 128, 32, 64), (64, 64, 32, 32))
-"""Rows and columns of out that a block makes, and that a warp makes."""
+"""Rows and columns of out that a block computes, and that a warp computes."""
 
 ENOUGH = 100
 """Blocks that keep a large GPU busy: an A100 has 108 SMs, an H200 has 132."""
@@ -45,7 +47,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if out.numel() == 0:
         return out
     shared = torch.cuda.get_device_properties(a.device).shared_memory_per_block_optin
-    fitting = [tile for tile in TILES if shared_bytes(*tile) <= shared]  # the largest asks for 144 KiB
+    fitting = [tile for tile in TILES if shared_bytes(*tile) <= shared]  # the largest requests 144 KiB
     blocks = {tile: ceil_div(m, tile[0]) * ceil_div(n, tile[1]) for tile in fitting}
     tile = next((tile for tile in fitting if blocks[tile] >= ENOUGH), TILES[-1])
     rows, columns, warp_rows, warp_columns = tile
@@ -61,7 +63,7 @@ def shared_bytes(rows: int, columns: int, *of_warp: int) -> int:
 
 
 def widest(a: torch.Tensor, b: torch.Tensor) -> str:
-    """The widest word at whose multiples every row of a, b and out begins."""
+    """Return the widest word at whose multiples every row of a, b and out starts."""
     places = (a.data_ptr(), b.data_ptr(), 2 * a.shape[1], 2 * b.shape[1])
     for word, size in (("uint4", 16), ("unsigned", 4)):
         if all(place % size == 0 for place in places):

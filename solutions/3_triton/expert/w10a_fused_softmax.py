@@ -1,34 +1,34 @@
 """Softmax over the rows of a matrix, in one kernel.
 
-fused_softmax(x) takes a contiguous 2-D tensor of bfloat16 or float32, of any number of rows and 1 to 131072 columns.
-It returns a new tensor of the same shape and dtype, out[r, c] = exp(x[r, c] - m) / sum of exp(x[r, :] - m), where m is
-the maximum of row r. The arithmetic is float32, and right for finite values of any size.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+fused_softmax(x) takes a contiguous 2-D bfloat16 or float32 tensor with any number of rows and 1 to 131072 columns. It
+returns a new tensor of the same shape and dtype, out[r, c] = exp(x[r, c] - m) / sum of exp(x[r, :] - m), where m is the
+maximum of row r. The arithmetic is float32, and the result must be right for finite values of any size. Tensors may
+have more than 2**32 elements: offsets need 64 bits.
 
 Start with one row per program in a single block of values: read it once, write it once. Then give a program several
-rows where they are short, and hold a row as several blocks where it is not a power of two. Rows that do not fit in the
-registers of one program need a loop, or several programs.
-The grader checks the values, the bytes that are moved, and on a GPU the time against the formula written as operators.
+rows if they are short, and hold a row as several blocks if its length is not a power of two. Rows that do not fit in
+the registers of one program need a loop, or several programs. The grader checks the values, the bytes moved, and, on a
+GPU, the time compared with the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.2 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
 bank conflicts.
 
-Bytes: 2 tensors, 537 MB for 16384 x 8192 bfloat16, 0.13 ms at the 4.1 TB/s that an H200 copies with. Operations:
-about 5 per value, a tenth of that time. So memory is the bound, if enough programs are in flight to keep it busy while
-others reduce. That decides the shape of each kernel:
+Bytes: 2 tensors, 537 MB for 16384 x 8192 bfloat16, 0.13 ms at the 4.1 TB/s that a copy reaches on an H200. Operations:
+about 5 per value, which take a tenth of that time. So the kernel is memory-bound, if enough programs are in flight to
+keep memory busy while others reduce. This determines the design of each kernel:
 
     columns     a row is held in            what keeps memory busy                          of the copy (H200, bfloat16)
     to 16384    registers, 1 to 5 blocks    2 to 32 programs per SM, in different phases    0.96 to 1.00
     to 32768    registers                   the next two rows, in flight to shared memory   0.87
     beyond      registers of a team         three programs per SM, of different rows        0.71 at 65536
 
-Two things make rows of 5000 as fast as others (0.98 of the copy; as one block of 8192 at offsets that the compiler
-knows nothing about it was 0.54): parts, so that few lanes are masked, and columns as a product, so that it sees
-16-byte accesses are legal.
-The first kernel is the fused softmax of Triton's tutorials, the second their persistent version. The third does what
-Quack does with a cluster of blocks, with nothing but a cooperative launch and memory: Triton 3.6 does not reduce across
-a cluster. What is exchanged is the pair of the online normalizer (Milakov and Gimelshein, 2018).
+Two changes make rows of 5000 as fast as others (0.98 of copy speed; one block of 8192 at offsets that the compiler
+knows nothing about reached 0.54). Splitting the row into parts masks few lanes, and passing the columns as a product
+shows the compiler that 16-byte accesses are legal. The first kernel is the fused softmax of Triton's tutorials, the
+second their persistent version. The third does what Quack does with a cluster of blocks, with only a cooperative launch
+and global memory, because Triton 3.6 does not reduce across a cluster. The programs exchange the two numbers of the
+online normalizer (Milakov and Gimelshein, 2018).
 """
 
 import torch
@@ -42,8 +42,8 @@ LOWEST = tl.constexpr(-3.4028234663852886e38)
 def softmax_rows(
     out, x, rows, vectors, WIDTH: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """One program for ROWS rows, held as PARTS blocks of BLOCK columns."""
-    columns = vectors * WIDTH  # the compiler now knows what divides it, and with it every row's offset
+    """Process ROWS rows in one program, held as PARTS blocks of BLOCK columns."""
+    columns = vectors * WIDTH  # the compiler now knows a divisor of columns, and so of every row's offset
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     begin = row.to(tl.int64) * columns
     held = ()
@@ -51,7 +51,7 @@ def softmax_rows(
         column = part * BLOCK + tl.arange(0, BLOCK)[None, :]
         inside = (row < rows) & (column < columns)
         held += (tl.load(x + begin + column, mask=inside, other=-float("inf")),)
-    largest = held[0].to(tl.float32)  # held as it lies in memory: bfloat16 takes half of the registers
+    largest = held[0].to(tl.float32)  # held in the dtype of x, since bfloat16 takes half of the registers
     for part in tl.static_range(1, PARTS):
         largest = tl.maximum(largest, held[part].to(tl.float32))
     top = tl.max(largest, axis=1, keep_dims=True)
@@ -61,21 +61,21 @@ def softmax_rows(
     scale = 1 / tl.sum(total, axis=1, keep_dims=True)  # one division per row
     for part in tl.static_range(PARTS):
         column = part * BLOCK + tl.arange(0, BLOCK)[None, :]
-        share = tl.exp(held[part].to(tl.float32) - top) * scale  # the same exponential: it is computed once
+        share = tl.exp(held[part].to(tl.float32) - top) * scale  # the same exponential, so it is computed only once
         tl.store(out + begin + column, share.to(out.dtype.element_ty), mask=(row < rows) & (column < columns))
 
 
 @triton.jit
 def softmax_pipelined(out, x, rows, vectors, WIDTH: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr):
-    """One program per SM: while it works on a row, the next ones are on their way to shared memory."""
+    """Run one program per SM; while it works on a row, the next rows are in flight to shared memory."""
     columns = vectors * WIDTH
     column = tl.arange(0, BLOCK)
     inside = column < columns
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
         begin = row.to(tl.int64) * columns
         values = tl.load(x + begin + column, mask=inside, other=-float("inf")).to(tl.float32)
-        # Not exp2(values * LOG2_E - max * LOG2_E), a fused multiply-add: what one product is rounded by and the other
-        # is not grows with max, until exp2 of it overflows.
+        # Not exp2(values * LOG2_E - max * LOG2_E), a fused multiply-add: only one product is rounded, and this error
+        # grows with max until its exp2 overflows.
         numerator = tl.exp(values - tl.max(values, axis=0))
         share = numerator * (1 / tl.sum(numerator, axis=0))
         tl.store(out + begin + column, share.to(out.dtype.element_ty), mask=inside)
@@ -85,7 +85,7 @@ def softmax_pipelined(out, x, rows, vectors, WIDTH: tl.constexpr, BLOCK: tl.cons
 def softmax_team(
     out, x, words, rows, vectors, WIDTH: tl.constexpr, TEAM: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """TEAM programs share a row: each keeps a slice of it in registers, and they exchange a maximum and a sum."""
+    """Divide a row among TEAM programs: each keeps a slice in registers, and they exchange a maximum and a sum."""
     columns = vectors * WIDTH
     member = tl.program_id(0) % TEAM
     teams = tl.num_programs(0) // TEAM
@@ -114,10 +114,10 @@ def softmax_team(
 
 @triton.jit
 def exchange(words, member, a, b, TEAM: tl.constexpr):
-    """What each of the TEAM programs passes as a and b. A word that is -1 has not been left yet.
+    """Return what each of the TEAM programs passes as a and b. A word that is -1 has not been stored yet.
 
-    Two float32 are one word of 8 bytes, which is stored and loaded at once: where it is there, both are, and nothing
-    else has to be ordered by a fence. All programs of the grid must be resident: the launch is cooperative.
+    Two float32 form one word of 8 bytes, which is stored and loaded at once, so both arrive together and no fence is
+    needed to order them. All programs of the grid must be resident, so the launch is cooperative.
     """
     high = a.to(tl.uint32, bitcast=True).to(tl.uint64) << 32
     word = (high | b.to(tl.uint32, bitcast=True)).to(tl.int64, bitcast=True)
@@ -158,7 +158,7 @@ def fused_softmax(x: torch.Tensor) -> torch.Tensor:
 
 
 def split(columns: int) -> tuple[int, int]:
-    """How many blocks hold a row, and how wide each is: no more than 4096, and few lanes beyond the row."""
+    """Return how many blocks hold a row, and their width: at most 4096, with few lanes past the end of the row."""
     block = min(triton.next_power_of_2(columns), 4096)
     while block > 64 and triton.cdiv(columns, block) * block > 1.125 * columns:
         block //= 2
@@ -166,7 +166,7 @@ def split(columns: int) -> tuple[int, int]:
 
 
 def in_flight(device: torch.device) -> int:
-    """Rows of up to 64 KiB that wait in shared memory: two, but one in the 99 KiB of compute capability 8.9."""
+    """Return how many rows of up to 64 KiB are in flight: two, but one in the 99 KiB of compute capability 8.9."""
     properties = torch.cuda.get_device_properties(device if device.type == "cuda" else None)
     return min(2, properties.shared_memory_per_block_optin // (64 << 10))
 

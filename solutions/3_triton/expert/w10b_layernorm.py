@@ -1,33 +1,34 @@
 """Layer normalization over the rows of a matrix, in one kernel.
 
-layernorm(x, weight, bias, eps) takes a contiguous 2-D tensor of bfloat16 or float32, of any number of rows and 1 to
-65536 columns, and two vectors of its dtype with a weight and a bias for each column. It returns (y, mean, rstd):
-y = (x - mean) * rstd * weight + bias in the dtype of x, and for each row in float32 its mean and
-rstd = 1 / sqrt(mean of (x - mean)^2 over the row + eps). The arithmetic is float32, and right even if
-a row's mean is a few hundred times its deviation. Tensors may have more than 2**32 elements: offsets need 64 bits.
+layernorm(x, weight, bias, eps) takes a contiguous 2-D bfloat16 or float32 tensor with any number of rows and 1 to 65536
+columns, and two vectors of the same dtype with a weight and a bias for each column. It returns (y, mean, rstd), where
+y = (x - mean) * rstd * weight + bias in the dtype of x, and for each row, in float32, mean is its mean and
+rstd = 1 / sqrt(mean of (x - mean)^2 over the row + eps). The arithmetic is float32, and the result must be right even
+if a row's mean is a few hundred times its standard deviation. Tensors may have more than 2**32 elements: offsets need
+64 bits.
 
 Start from the fused softmax, with a row in the registers of one program, and compute two sums over it. The backward
-pass will read mean and rstd. Then split long rows into several blocks, so that few elements are masked.
-The grader checks the values, the bytes that are moved, and on a GPU the time against the formula written as operators.
+pass will read mean and rstd. Then split long rows into several blocks, so that few elements are masked. The grader
+checks the values, the bytes moved, and, on a GPU, the time compared with the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 2.2 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
 bank conflicts.
 
-Bytes: 2 matrices, 537 MB for 16384 x 8192 bfloat16, 0.13 ms at the 4.1 TB/s that an H200 copies with. Operations:
-about 8 per value, a tenth of that time. weight and bias come from L1 and L2, and as often as x where a program has one
-row: what a row costs there, and two reductions that wait for each other, is what keeps long rows from the copy's speed.
+Bytes: 2 matrices, 537 MB for 16384 x 8192 bfloat16, 0.13 ms at the 4.1 TB/s that a copy reaches on an H200. Operations:
+about 8 per value, which take a tenth of that time. weight and bias come from L1 and L2, and if a program has one row,
+they are read as often as x. These reads, and two reductions that depend on each other, keep long rows below copy speed.
 
     columns     a row is held in                 of the copy (H200, bfloat16)    torch.compile beside it
     to 16384    registers, 1 to 5 blocks         0.96 to 0.98                    0.97 at 1024, 0.84 at 8192
     to 32768    registers, 4 blocks, 32 warps    0.80                            0.77
     beyond      registers of a team, 3 per SM    0.7 at 65536                    0.53
 
-Persistent programs with a row of 32768 in registers and the next one on its way take 181 us, one for each row 164,
-in one run. A loop that reads a row twice, the second time from L2, takes 180 us where 8 blocks and 16 warps take 168
-and 4 blocks and 32 warps 165. The variance is that of the distances from the mean, over values that are still in
-registers. A team's programs merge their means and sums of squares as in Chan, Golub and LeVeque (1979). The exchange
-is that of the fused softmax.
+In one run, persistent programs with a row of 32768 in registers and the next row in flight take 181 us, and one program
+per row takes 164 us. A loop that reads a row twice, the second time from L2, takes 180 us, whereas 8 blocks and 16
+warps take 168 us, and 4 blocks and 32 warps take 165 us. The variance is computed from the distances to the mean, with
+values that are still in registers. A team's programs merge their means and sums of squares as in Chan, Golub and
+LeVeque (1979). The exchange works as in the fused softmax.
 """
 
 import torch
@@ -40,8 +41,8 @@ def layernorm_rows(
     y, mean, rstd, x, weight, bias, rows, vectors, eps,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program for ROWS rows, held as PARTS blocks of BLOCK columns."""
-    columns = vectors * WIDTH  # the compiler now knows what divides it, and with it every offset
+    """Process ROWS rows in one program, held as PARTS blocks of BLOCK columns."""
+    columns = vectors * WIDTH  # the compiler now knows a divisor of columns, and so of every offset
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     lane = tl.arange(0, BLOCK)[None, :]
     begin = row.to(tl.int64) * columns
@@ -73,7 +74,7 @@ def layernorm_team(
     y, mean, rstd, x, weight, bias, words, rows, vectors, eps,
     WIDTH: tl.constexpr, TEAM: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """TEAM programs share a row: each keeps a slice of it in registers, and they exchange its statistics."""
+    """Divide a row among TEAM programs: each keeps a slice in registers, and they exchange the statistics."""
     columns = vectors * WIDTH
     member = tl.program_id(0) % TEAM
     teams = tl.num_programs(0) // TEAM
@@ -83,7 +84,7 @@ def layernorm_team(
     following = load_slice(x, tl.program_id(0) // TEAM, rows, columns, first, PARTS, BLOCK)
     for row in tl.range(tl.program_id(0) // TEAM, rows, teams):
         held = following
-        following = load_slice(x, row + teams, rows, columns, first, PARTS, BLOCK)  # on its way meanwhile
+        following = load_slice(x, row + teams, rows, columns, first, PARTS, BLOCK)  # in flight meanwhile
         total = held[0].to(tl.float32)
         for part in tl.static_range(1, PARTS):
             total += held[part].to(tl.float32)
@@ -111,7 +112,7 @@ def layernorm_team(
 
 @triton.jit
 def load_slice(x, row, rows, columns, first, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """PARTS blocks of a row from column `first` on, as they lie in memory: bfloat16 takes half of the registers."""
+    """Load PARTS blocks of a row, starting at column `first`, in their dtype: bfloat16 takes half of the registers."""
     held = ()
     for part in tl.static_range(PARTS):
         column = first + part * BLOCK + tl.arange(0, BLOCK)
@@ -122,10 +123,10 @@ def load_slice(x, row, rows, columns, first, PARTS: tl.constexpr, BLOCK: tl.cons
 
 @triton.jit
 def exchange(words, member, a, b, TEAM: tl.constexpr):
-    """What each of the TEAM programs passes as a and b. A word that is -1 has not been left yet.
+    """Return what each of the TEAM programs passes as a and b. A word that is -1 has not been stored yet.
 
-    Two float32 are one word of 8 bytes, which is stored and loaded at once: where it is there, both are, and nothing
-    else has to be ordered by a fence. All programs of the grid must be resident: the launch is cooperative.
+    Two float32 form one word of 8 bytes, which is stored and loaded at once, so both arrive together and no fence is
+    needed to order them. All programs of the grid must be resident, so the launch is cooperative.
     """
     high = a.to(tl.uint32, bitcast=True).to(tl.uint64) << 32
     word = (high | b.to(tl.uint32, bitcast=True)).to(tl.int64, bitcast=True)
@@ -166,7 +167,7 @@ def layernorm(
 
 
 def split(columns: int) -> tuple[int, int]:
-    """How many blocks hold a row, and how wide each is: no more than 4096, and few lanes beyond the row."""
+    """Return how many blocks hold a row, and their width: at most 4096, with few lanes past the end of the row."""
     block = min(triton.next_power_of_2(columns), 4096)
     while block > 64 and triton.cdiv(columns, block) * block > 1.125 * columns:
         block //= 2

@@ -1,31 +1,32 @@
 """The gradients of layer normalization, in one pass over x and dy.
 
-layernorm_backward(dy, x, weight, mean, rstd) takes two contiguous 2-D tensors of bfloat16 or float32, of any number of
-rows and 1 to 32768 columns, a weight for each column in their dtype, and the saved results of the forward pass: for
-each row in float32 its mean and its rstd. It returns (dx, dweight, dbias) in the dtype of x. With xhat = (x - mean) *
-rstd and wdy = dy * weight, dx = (wdy - mean of wdy - xhat * mean of wdy * xhat) * rstd along each row; down each column
-dweight is the sum of dy * xhat, and dbias the sum of dy. The arithmetic is float32.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+layernorm_backward(dy, x, weight, mean, rstd) takes two contiguous 2-D bfloat16 or float32 tensors with any number of
+rows and 1 to 32768 columns, a weight for each column in their dtype, and the saved results of the forward pass, which
+are the mean and the rstd of each row in float32. It returns (dx, dweight, dbias) in the dtype of x. With xhat = (x -
+mean) * rstd and wdy = dy * weight, dx = (wdy - mean of wdy - xhat * mean of wdy * xhat) * rstd along each row; down
+each column dweight is the sum of dy * xhat, and dbias the sum of dy. The arithmetic is float32. Tensors may have more
+than 2**32 elements: offsets need 64 bits.
 
-Give a program many rows: dx needs only the row, and the column sums stay in registers until the last row. Each
-program writes its sums to a small buffer, which a second kernel adds up.
-The grader checks the values, the bytes that are moved, and on a GPU the time against PyTorch's operator.
+Give a program many rows: dx needs only the row, and the column sums stay in registers until the last row. Each program
+writes its sums to a small buffer, which a second kernel adds up. The grader checks the values, the bytes moved, and, on
+a GPU, the time compared with PyTorch's operator.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 2.8 times the bytes of inputs and outputs moved.
 
-Bytes: 3 matrices, 805 MB for 16384 x 8192 bfloat16, 0.19 ms at the 4.15 TB/s that an H200 copies with; the partial sums
-of 132 programs add 2%. Operations: about 14 per value, a fifth of that time. Two sums in float32 for each column
-leave room for one or two programs on an SM, so memory is busy only if the next rows are in flight.
+Bytes: 3 matrices, 805 MB for 16384 x 8192 bfloat16, 0.19 ms at the 4.15 TB/s that a copy reaches on an H200; the
+partial sums of 132 programs add 2%. Operations: about 14 per value, which take a fifth of that time. Two sums in
+float32 for each column leave room for one or two programs on an SM, so memory is busy only if the next rows are in
+flight.
 
     columns    what keeps memory busy                                    of the copy (H200, bfloat16)    torch.compile
     to 4096    2 to 4 programs per SM, two tiles of rows ahead           0.90 to 0.93                    0.72 to 0.77
     8192       one program per SM, three rows ahead                      0.92                            0.57
     other      two programs per SM, the next row's slice in registers    0.76 at 5000, 0.64 at 32768     0.38
 
-The first kernel is the persistent one that Liger and PyTorch have, with its loads pipelined. The second shares a row
-among programs that keep the sums of their own columns: what they exchange is two numbers per row, where two kernels
-would read x and dy twice. Partial sums are added in the same order in every run.
+The first kernel is the persistent kernel of Liger and PyTorch, with pipelined loads. The second divides a row among
+programs that keep the sums for their own columns. They exchange two numbers per row, whereas two kernels would read x
+and dy twice. Partial sums are added in the same order in every run.
 """
 
 import torch
@@ -38,8 +39,8 @@ def backward_stripes(
     dx, partial, dy, x, weight, mean, rstd, rows, vectors,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Every so many rows belong to a program: dx is stored, and what dweight and dbias get from them is summed here."""
-    columns = vectors * WIDTH  # the compiler now knows what divides it, and with it every row's offset
+    """Process every num_programs-th tile of rows: store dx, and sum their contributions to dweight and dbias here."""
+    columns = vectors * WIDTH  # the compiler now knows a divisor of columns, and so of every row's offset
     column = tl.arange(0, BLOCK)[None, :]
     known = column < columns
     gain = tl.load(weight + column, mask=known, other=0.0).to(tl.float32)
@@ -70,7 +71,7 @@ def backward_team(
     dx, partial, dy, x, weight, mean, rstd, words, rows, vectors,
     WIDTH: tl.constexpr, TEAM: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """The same for TEAM programs that share a row: each owns a slice of the columns, and they exchange the two sums."""
+    """Do the same with TEAM programs per row: each owns a slice of the columns, and they exchange the two sums."""
     columns = vectors * WIDTH
     stripe = tl.program_id(0) // TEAM
     stripes = tl.num_programs(0) // TEAM
@@ -81,7 +82,7 @@ def backward_team(
     if AHEAD:
         next_values = load_slice(x, stripe, rows, columns, first, PARTS, BLOCK)
         next_upstream = load_slice(dy, stripe, rows, columns, first, PARTS, BLOCK)
-    # Triton pipelines no loop in which programs wait for each other: there the next row is loaded by hand.
+    # Triton does not pipeline a loop in which programs wait for each other, so load the next row by hand.
     for row in tl.range(stripe, rows, stripes, num_stages=1 if AHEAD else 3):
         if AHEAD:
             values = next_values
@@ -140,7 +141,7 @@ def add_pairs(a, b, c, d):
 
 @triton.jit
 def load_slice(x, row, rows, columns, first, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """PARTS blocks of a row from column `first` on, as they lie in memory: bfloat16 takes half of the registers."""
+    """Load PARTS blocks of a row, starting at column `first`, in their dtype: bfloat16 takes half of the registers."""
     held = ()
     for part in tl.static_range(PARTS):
         column = first + part * BLOCK + tl.arange(0, BLOCK)
@@ -151,10 +152,10 @@ def load_slice(x, row, rows, columns, first, PARTS: tl.constexpr, BLOCK: tl.cons
 
 @triton.jit
 def exchange(words, member, a, b, TEAM: tl.constexpr):
-    """What each of the TEAM programs passes as a and b. A word that is -1 has not been left yet.
+    """Return what each of the TEAM programs passes as a and b. A word that is -1 has not been stored yet.
 
-    Two float32 are one word of 8 bytes, which is stored and loaded at once: where it is there, both are, and nothing
-    else has to be ordered by a fence. All programs of the grid must be resident: the launch is cooperative.
+    Two float32 form one word of 8 bytes, which is stored and loaded at once, so both arrive together and no fence is
+    needed to order them. All programs of the grid must be resident, so the launch is cooperative.
     """
     high = a.to(tl.uint32, bitcast=True).to(tl.uint64) << 32
     word = (high | b.to(tl.uint32, bitcast=True)).to(tl.int64, bitcast=True)
@@ -168,7 +169,7 @@ def exchange(words, member, a, b, TEAM: tl.constexpr):
 
 @triton.jit
 def sum_stripes(out, partial, stripes, length, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """out[i] = sum of partial[:, i], for dweight and dbias, which lie side by side."""
+    """Set out[i] = sum of partial[:, i], for dweight and dbias, which are stored side by side."""
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
     total = tl.zeros([ROWS, BLOCK], tl.float32)
     for first in tl.range(0, stripes, ROWS):
