@@ -100,7 +100,7 @@ def cross_entropy_rows(
             share = tl.where(known, 1.0 / tl.load(counted).to(tl.float32), otherwise)
             scale = tl.where(known, share / total, otherwise)
             store(dlogits + middle, lane, stop, held, highest, scale, BLOCK)
-            # Their registers are free, so the next row's first blocks come from memory while the other blocks of this row
+            # Their registers are free, so the next row's first blocks come from memory while this row's other blocks
             # come from L2, last block first.
             following = row + tl.num_programs(0)
             _, next_middle, next_stop = vectors_of(following, rows, classes, WIDTH)
