@@ -3,7 +3,7 @@
 matmul(a, b) takes matrices of shapes (m, k) and (k, n), both bfloat16 or both float16, each row-major or column-major
 without gaps. It returns a @ b as a new contiguous tensor of shape (m, n) in the same dtype. Accumulate in float32, and
 round once. As TMA requires, every tensor starts at a multiple of 16 bytes, and n and k are multiples of 8. If a is
-column-major, so is m. Tensors have fewer than 2**31 elements.
+column-major, m is a multiple of 8, too. Tensors have fewer than 2**31 elements.
 
 Create descriptors for a, b, and out, launch as many programs as there are SMs, and let program p compute tiles p, p +
 programs, p + 2 programs, and so on. The grader checks the values (exactly, for small integers), the use of tensor
