@@ -1,16 +1,15 @@
 """GEMM in Triton, with the bias and the activation of a linear layer.
 
-matmul(a, b, bias, activation) takes matrices of shapes (m, k) and (k, n), of any size from 1 and any strides, both
-bfloat16 or both float16, and a bias of shape (n,) in their dtype or None. It returns activation(a @ b + bias) as a new
-contiguous tensor of shape (m, n) and their dtype. The accumulators are float32, and so is everything that follows until
-the result is rounded, once. activation is "none", "relu" (max(x, 0)) or "gelu" (x / 2 (1 + erf(x / sqrt(2)))).
-Matrices may be transposed, or every second column of another: read them in place. Tensors may have more than
-2**32 elements: offsets need 64 bits.
+matmul(a, b, bias, activation) takes matrices of shapes (m, k) and (k, n), of any size from 1 and with any strides, both
+bfloat16 or both float16, and a bias of shape (n,) in the same dtype or None. It returns activation(a @ b + bias) as a
+new contiguous tensor of shape (m, n) in that dtype. Accumulate in float32, compute everything after that in float32,
+and round the result once. activation is "none", "relu" (max(x, 0)) or "gelu" (x / 2 (1 + erf(x / sqrt(2)))). A matrix
+may be a transpose, or every second column of another matrix; read it in place. Tensors may have more than 2**32
+elements, so offsets need 64 bits.
 
-Start with one tile of out per program, tiles of a and b in a loop over k, and tl.dot. Mask every edge. Then choose the
-order of the programs for L2, and the tile for the shape.
-The grader checks the values (exactly, for small integers), the use of tensor cores, the bytes moved, and on a GPU the
-time against cuBLAS.
+Start with one tile of out per program, a loop over k that loads tiles of a and b, and tl.dot. Mask every edge. Then
+choose the program order for L2, and the tile size for the shape. The grader checks the values (exactly, for small
+integers), the use of tensor cores, the bytes moved, and on a GPU the time compared with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 5.5 times the bytes of inputs and outputs
 moved; multiply-adds executed by tensor cores.
@@ -23,7 +22,7 @@ import triton.language as tl
 
 @triton.jit
 def tile_of(program, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr):
-    """Row and column, in tiles, of a program's tile. The last group may have fewer rows of tiles than GROUP."""
+    """Return the row and column of a program's tile. The last group may have fewer than GROUP rows of tiles."""
     # TODO: programs go down GROUP rows of tiles before they take the next column
 
 
@@ -33,7 +32,7 @@ def matmul_tiles(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
     # TODO: what else has to be known when this is compiled
 ):  # fmt: skip
-    """One tile of out per program."""
+    """Compute one tile of out per program."""
     # TODO: blocks of a and b in a loop over k, tl.dot, then the bias, the activation and the store
 
 

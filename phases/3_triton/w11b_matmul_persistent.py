@@ -1,13 +1,13 @@
 """GEMM with persistent programs: tensor descriptors, and a loop over tiles.
 
 matmul(a, b) takes matrices of shapes (m, k) and (k, n), both bfloat16 or both float16, each row-major or column-major
-without gaps. It returns a @ b as a new contiguous tensor of shape (m, n) and their dtype. The accumulators are float32,
-and rounded once. As TMA requires, every tensor starts at a multiple of 16 bytes, and n and k are multiples of 8, as is
-m where a is column-major. Tensors have fewer than 2**31 elements.
+without gaps. It returns a @ b as a new contiguous tensor of shape (m, n) in the same dtype. Accumulate in float32, and
+round once. As TMA requires, every tensor starts at a multiple of 16 bytes, and n and k are multiples of 8. If a is
+column-major, m is a multiple of 8, too. Tensors have fewer than 2**31 elements.
 
-Create descriptors of a, b and out, launch as many programs as there are SMs, and let program p compute tiles p, p +
-programs, p + 2 programs and so on. The grader checks the values (exactly, for small integers), the use of tensor cores,
-and on a GPU the time against cuBLAS.
+Create descriptors for a, b, and out, launch as many programs as there are SMs, and let program p compute tiles p, p +
+programs, p + 2 programs, and so on. The grader checks the values (exactly, for small integers), the use of tensor
+cores, and on a GPU the time compared with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
 multiply-adds executed by tensor cores.
@@ -21,7 +21,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 @triton.jit
 def tile_of(number, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr):
-    """First row and column of a tile. The last group may have fewer rows of tiles than GROUP."""
+    """Return the first row and column of a tile. The last group may have fewer than GROUP rows of tiles."""
     # TODO: as in matmul
 
 
@@ -31,7 +31,7 @@ def matmul_persistent(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
     A_BY_COLUMNS: tl.constexpr, B_BY_COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """As many programs as there are multiprocessors."""
+    """Compute tiles p, p + programs, p + 2 programs, and so on, with one program per SM."""
     # TODO: for every tile of this program: load blocks by descriptors, multiply, store
 
 

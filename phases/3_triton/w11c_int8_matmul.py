@@ -1,18 +1,18 @@
 """GEMM of int8 matrices: int32 accumulators on the tensor cores, scaled in the epilogue.
 
-int8_matmul(a, b, scale_a, scale_b) takes contiguous int8 matrices a (m, k) and b (n, k) of any m and n from 1, and any
-k from 1 to 131,071, and float32 vectors scale_a (m) and scale_b (n). b has a row for each column of the result, as the
-weight of nn.Linear has. It returns a new bfloat16 tensor (m, n):
+int8_matmul(a, b, scale_a, scale_b) takes contiguous int8 matrices a (m, k) and b (n, k), for any m and n from 1 and any
+k from 1 to 131,071, and float32 vectors scale_a (m) and scale_b (n). b has one row per column of the result, like the
+weight of nn.Linear. It returns a new bfloat16 tensor (m, n):
 
     out[i, j] = scale_a[i] * scale_b[j] * sum of a[i, :] * b[j, :]
 
-The sum is exact, and the result is rounded once. Tensors do not always start at a multiple of 16 bytes, and may have
-more than 2**32 elements: offsets need 64 bits.
+The sum must be exact, and the result rounded once. Tensors do not always start at a multiple of 16 bytes, and they may
+have more than 2**32 elements, so offsets need 64 bits.
 
-Start with one tile of out per program, loads with masks, and tl.dot(x, y, total, out_dtype=tl.int32). Then check how
-many registers and how much shared memory a program uses, and how many programs fit on an SM.
-The grader checks the values, the use of tensor cores, the bytes that are moved, and on a GPU the time against
-dequantizing the matrices to bfloat16 and multiplying them with the library.
+Start with one tile of out per program, masked loads, and tl.dot(x, y, total, out_dtype=tl.int32). Then check how many
+registers and how much shared memory a program uses, and how many programs fit on an SM. The grader checks the values,
+the use of tensor cores, the bytes moved, and on a GPU the time compared with dequantizing the matrices to bfloat16 and
+multiplying them with the library.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 3.5 times the bytes of inputs and outputs moved; multiply-adds executed by tensor cores.
@@ -28,8 +28,8 @@ def product(
     a, b, scale_a, scale_b, out, m, n, k,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x COLUMNS of out per program."""
-    # TODO: sum products of tiles in int32, then scale and store
+    """Compute one tile of ROWS x COLUMNS of out per program."""
+    # TODO: accumulate the products of tiles in int32, then scale and store
 
 
 def int8_matmul(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:

@@ -1,21 +1,22 @@
 """Quantization to 8 bits in one pass: the largest magnitude, the scale, and the conversion.
 
-quantize(x, to, scales) takes a contiguous bfloat16 matrix of any number of rows and 1 to 16,384 columns, with finite
-values, and the format, to = "int8" or "float8_e4m3fn". scales says which values share a scale:
+quantize(x, to, scales) takes a contiguous bfloat16 matrix with any number of rows, 1 to 16,384 columns, and finite
+values. to is the format, "int8" or "float8_e4m3fn", and scales says which values share a scale:
 
     scales      values that share a scale     shape of scale
     "row"       a row                         (rows)
     "group"     1 x 128 values of a row       (ceil(columns / 128), rows)
     "block"     128 x 128 values              (ceil(rows / 128), ceil(columns / 128))
 
-It returns (q, scale). q has the shape of x and the dtype of the format, and scale is float32. The scale is the largest
-magnitude of its values divided by the largest one of the format, 127 or 448, and 1 if all values are 0. q is x / scale,
-rounded to the nearest value of the format. Ties may go either way. Groups and blocks at the edges have fewer values. x
-does not always start at a multiple of 16 bytes, and may have more than 2**32 elements, so offsets need 64 bits.
+It returns (q, scale). q has the shape of x and the dtype of the format, and scale is float32. A scale is the largest
+magnitude of its values divided by the largest magnitude of the format, 127 or 448; it is 1 if all values are 0. q is x
+/ scale, rounded to the nearest value of the format. Ties may go either way. Groups and blocks at the edges have fewer
+values. x does not always start at a multiple of 16 bytes, and it may have more than 2**32 elements, so offsets need 64
+bits.
 
-int8_matmul takes "row" for both of its matrices, fp8_matmul takes "group" for a and "block" for b.
-The grader checks the values, the bytes that are moved (x may be read once), and on a GPU the time against PyTorch's
-operators.
+int8_matmul takes "row" scales for both matrices; fp8_matmul takes "group" scales for a and "block" scales for b. The
+grader checks the values, the bytes moved (the kernel may read x only once), and on a GPU the time compared with
+PyTorch's operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
@@ -33,7 +34,7 @@ def quantize_tiles(
     q, scale, x, rows, columns, across, down, LARGEST: tl.constexpr, SHARED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N values per program. SHARED: the tile has one scale, instead of one for each row."""
+    """Quantize one tile of BLOCK_M x BLOCK_N values per program. SHARED: the tile has one scale, not one per row."""
     # TODO: load a tile, reduce its magnitudes, divide, convert, and store q and the scales
 
 

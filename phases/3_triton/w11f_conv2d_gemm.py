@@ -1,17 +1,17 @@
 """Convolution as an implicit GEMM, channels last.
 
 conv2d(x, w) takes contiguous bfloat16 tensors x (batch, height, width, channels) and w (filters, side, side, channels)
-of any sizes from 1, with an odd side up to 7, and returns a new bfloat16 tensor (batch, height, width, filters):
+of any size from 1, with an odd side up to 7, and returns a new bfloat16 tensor (batch, height, width, filters):
 
     out[b, i, j, f] = sum over r, s, c of w[f, r, s, c] * x[b, i + r - p, j + s - p, c],   p = side // 2
 
-x is 0 outside of the image. Tensor cores accumulate in float32, and the result is rounded once. Tensors do not always
-start at a multiple of 16 bytes, and may have more than 2**32 elements, so offsets need 64 bits.
+x is 0 outside the image. Accumulate in float32, and round the result once. Tensors do not always start at a multiple of
+16 bytes, and they may have more than 2**32 elements, so offsets need 64 bits.
 
-It is a GEMM with a row for each pixel of the batch and a column for each filter, and k runs over side * side *
-channels. Row (b, i, j) of the left matrix has the channels of the pixels around (i, j). Do not store that matrix.
-Compute the addresses of its tiles in the loop over k. The grader checks the values, the use of tensor cores, sectors
-and memory, and on a GPU the time against cuDNN.
+This is a GEMM with one row per pixel of the batch and one column per filter, in which k runs over side * side *
+channels. Row (b, i, j) of the left matrix contains the channels of the pixels around (i, j). Do not store that matrix;
+compute the addresses of its tiles in the loop over k. The grader checks the values, the use of tensor cores, the
+sectors, the memory, and on a GPU the time compared with cuDNN.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 0.1 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor
@@ -28,8 +28,8 @@ def conv2d_tiles(
     out, x, w, pixels, height, width, channels, filters,
     SIDE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """A tile of BLOCK_M pixels x BLOCK_N filters per program."""
-    # TODO: the loop of a GEMM over side * side * channels, with the addresses of x computed for each tap
+    """Compute one tile of BLOCK_M pixels x BLOCK_N filters per program."""
+    # TODO: the loop of a GEMM over side * side * channels, with the addresses of x computed per tap
 
 
 def conv2d(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

@@ -1,18 +1,18 @@
 """Attention of a layer in one kernel: no matrix of scores in memory.
 
 flash_attention(q, k, v, causal) takes contiguous bfloat16 tensors that start at a multiple of 16 bytes: q of shape
-(batch, heads, tokens, head), k and v of shape (batch, kv_heads, tokens, head), where head is 64, 128 or 256 and heads
-is a multiple of kv_heads: query head h reads key head h // (heads // kv_heads). causal is a bool: query i sees the keys
-0 to i, or all of them. It returns two new tensors: out, of the shape and dtype of q, softmax(q @ k^T / sqrt(head)) @ v
-of each head; and lse, float32 of shape (batch, heads, tokens), the natural logarithm of each row's sum of
-exp(scores), which the backward pass of the next exercise needs. Scores may be as large as 1000 and as low as -1000.
-Any number of tokens, heads and batches; tensors may have more than 2**32 elements: offsets need 64 bits. On a GPU
-before sm_80, which has no bfloat16, q, k and v are float16.
+(batch, heads, tokens, head), and k and v of shape (batch, kv_heads, tokens, head). head is 64, 128, or 256, and heads
+is a multiple of kv_heads; query head h reads key head h // (heads // kv_heads). If causal is True, query i sees the
+keys 0 to i, and otherwise all keys. It returns two new tensors. out has the shape and dtype of q and contains softmax(q
+@ k^T / sqrt(head)) @ v for each head. lse is float32 of shape (batch, heads, tokens) and contains the natural logarithm
+of each row's sum of exp(scores), which the backward pass in the next exercise needs. Scores may be as large as 1000 and
+as low as -1000. The number of tokens, heads, and batches is arbitrary. Tensors may have more than 2**32 elements, so
+offsets need 64 bits. On a GPU before sm_80, which has no bfloat16, q, k, and v are float16.
 
-Start with one program per block of queries, a loop over blocks of keys, and a mask on each. Then visit no block that
-the causal mask hides, and mask only those that need it. The grader checks the values, the bytes that are moved, the
-memory that is allocated in addition to inputs and outputs, which must not grow with tokens**2, and on a GPU compares
-the time with the formula written as operators.
+Start with one program per block of queries, a loop over blocks of keys, and a mask on every block. Then skip the blocks
+that the causal mask hides, and mask only the blocks that need it. The grader checks the values, the bytes moved, and
+the memory allocated in addition to inputs and outputs, which must not grow with tokens**2. On a GPU, it compares the
+time with the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 5 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
@@ -28,8 +28,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 @triton.jit(do_not_specialize=["tokens", "group"])
 def flash_attention_forward(out_ptr, lse_ptr, q, k, v, tokens, group, scale, QUERIES: tl.constexpr,
                             KEYS: tl.constexpr, HEAD: tl.constexpr, CAUSAL: tl.constexpr):  # fmt: skip
-    """One program for QUERIES queries of a head."""
-    # TODO: walk over the keys, keep the maximum, the sum and the weighted values of each query, store both outputs
+    """Compute the attention of QUERIES queries of a head per program."""
+    # TODO: loop over the keys, keep each query's maximum, sum and weighted values, and store both outputs
 
 
 def flash_attention(
@@ -41,5 +41,5 @@ def flash_attention(
 
 
 def tiles(x: torch.Tensor, rows: int) -> TensorDescriptor:
-    """(batch, heads, tokens, head) in tiles of one head: rows past its last token read as 0 and are not written."""
+    """Describe (batch, heads, tokens, head) in tiles of one head. Rows past the end read as 0; stores skip them."""
     return TensorDescriptor.from_tensor(x.flatten(0, 1), [1, rows, x.shape[3]])

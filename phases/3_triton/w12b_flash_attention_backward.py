@@ -1,21 +1,22 @@
 """Flash attention, backward: dq, dk and dv without the matrix of scores.
 
-flash_attention_backward(q, k, v, out, lse, dout, causal) takes bfloat16 tensors: q, out and dout of shape (batch,
-heads, tokens, head), k and v of shape (batch, kv_heads, tokens, head). head is 64 or 128, tokens any number, heads a
-multiple of kv_heads: query head h reads key head h // (heads // kv_heads). With scores = q @ k^T / sqrt(head), lse is
-the natural logarithm of each query's sum of exp(scores), in float32 and of shape (batch, heads, tokens); out is
-softmax(scores) @ v as the forward pass rounded it, and dout its gradient. With causal, query i sees the keys 0 to i.
-All tensors are contiguous and start at a multiple of 16 bytes. A tensor may have more than 2**32 elements: offsets need
-64 bits. It returns dq, dk and dv, bfloat16 tensors of the shapes of q, k and v. On a GPU before sm_80, which has no
-bfloat16, all of these are float16.
+flash_attention_backward(q, k, v, out, lse, dout, causal) takes bfloat16 tensors: q, out, and dout of shape (batch,
+heads, tokens, head), and k and v of shape (batch, kv_heads, tokens, head). head is 64 or 128, tokens is any number, and
+heads is a multiple of kv_heads; query head h reads key head h // (heads // kv_heads). With scores = q @ k^T /
+sqrt(head), lse is the natural logarithm of each query's sum of exp(scores), in float32 and of shape (batch, heads,
+tokens). out is softmax(scores) @ v as the forward pass rounded it, and dout is its gradient. If causal is True, query i
+sees the keys 0 to i. All tensors are contiguous and start at a multiple of 16 bytes. A tensor may have more than 2**32
+elements, so offsets need 64 bits. It returns dq, dk, and dv, bfloat16 tensors with the shapes of q, k, and v. On a GPU
+before sm_80, which has no bfloat16, all bfloat16 tensors are float16 instead.
 
-With p = exp(scores - lse) and delta = sum(dout * out) of each query:
+With p = exp(scores - lse), and delta = sum(dout * out) for each query:
 
     dv = p^T @ dout        ds = p * (dout @ v^T - delta) / sqrt(head)        dq = ds @ k        dk = ds^T @ q
 
-where dk and dv of a key head are sums over the query heads that read it. p and ds exist one tile at a time: compute
-each tile again from q, k, v, dout, lse and delta. Round p and ds to bfloat16 for the tensor cores, and sum in float32.
-The grader checks the values, the memory traffic, and on a GPU compares the time with the formulas written as operators.
+where dk and dv of a key head are sums over the query heads that read it. p and ds exist only one tile at a time;
+recompute each tile from q, k, v, dout, lse, and delta. Round p and ds to bfloat16 for the tensor cores, and accumulate
+in float32. The grader checks the values, the memory traffic, and on a GPU compares the time with the formulas written
+as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2.1 times the sectors that the bytes of its
 loads and stores need; at most 0.4 times the bytes of inputs and outputs as a workspace; multiply-adds executed by

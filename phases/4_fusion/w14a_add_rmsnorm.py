@@ -1,12 +1,12 @@
 """Residual addition and RMS normalization in one kernel.
 
 add_rmsnorm(x, residual, weight, eps) takes two contiguous matrices of the same shape and dtype (bfloat16 or float32, 1
-to 32768 columns) and a vector with one weight per column. It returns (y, h) in that dtype: h = x + residual, rounded to
-the dtype, and y = h * weight / sqrt(mean of h^2 over the row + eps), from the rounded h. The arithmetic is float32.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+to 32768 columns) and a vector with one weight per column. It returns (y, h) in that dtype. h is x + residual, rounded
+to the dtype, and y is h * weight / sqrt(mean of h^2 over the row + eps), computed from the rounded h. Compute in
+float32. Tensors may have more than 2**32 elements, so offsets need 64 bits.
 
-Start from the fused softmax: a row in the registers of one program. The sum is written once and never read back. The
-grader checks the values, the bytes that are moved, and on a GPU compares the time with an addition followed by
+Start from the fused softmax, in which one program holds a row in registers. Write the sum once, and never read it back.
+The grader checks the values and the bytes moved, and on a GPU it compares the time with an addition followed by
 rms_norm.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its

@@ -1,20 +1,20 @@
 """GEMM with an epilogue: bias, GELU, a scale for each row, and the residual, before anything is stored.
 
-gemm_epilogue(a, b, bias, scale, residual) takes contiguous matrices a (m, k), b (k, n) and residual (m, n) of any size
+gemm_epilogue(a, b, bias, scale, residual) takes contiguous matrices a (m, k), b (k, n), and residual (m, n) of any size
 from 1 and a vector bias (n), all bfloat16 or all float16, and a float32 vector scale (m). It returns a new tensor (m,
-n) in their dtype:
+n) in the dtype of a:
 
     out[i, j] = scale[i] * gelu(bias[j] + sum over p of a[i, p] * b[p, j]) + residual[i, j]
     gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 
-The accumulators are float32, and so is everything that follows until the result is rounded, once. Tensors do not always
-begin at a multiple of 16 bytes, and may have more than 2**32 elements: offsets need 64 bits.
+Accumulate in float32, compute everything after that in float32, and round the result once. Tensors do not always start
+at a multiple of 16 bytes, and they may have more than 2**32 elements, so offsets need 64 bits.
 
-Start with a GEMM of week 11. When its loop is done, a program has its accumulators in registers, where you apply the
-epilogue. Pointers with masks, as in matmul, work for any size. Descriptors, as in matmul_persistent, need rows that
-start at multiples of 16 bytes. If rows do not, another kernel of yours has to copy a, b and residual first, and out at
-the end. The grader checks the values, the use of tensor cores, the bytes that are moved, and on a GPU compares the time
-with cuBLAS and one kernel for all the rest.
+Start with one of week 11's GEMMs. When its loop ends, a program has its accumulators in registers. Apply the epilogue
+to them there. Pointers with masks, as in matmul, work for any size. Descriptors, as in matmul_persistent, require rows
+that start at multiples of 16 bytes. If the rows do not, another kernel of yours has to copy a, b, and residual first,
+and out at the end. The grader checks the values, the use of tensor cores, and the bytes moved, and on a GPU it compares
+the time with cuBLAS plus one kernel for all the rest.
 
 Limits on the largest case, with room for edges on smaller ones: at most 3.5 times the bytes of inputs and outputs
 moved; at most 0.9 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor cores.
@@ -28,7 +28,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 @triton.jit
 def gelu(x):
-    """The formula above. triton.language has exp, exp2 and sigmoid, and no tanh."""
+    """Apply the formula above. triton.language has exp, exp2, and sigmoid, but no tanh."""
     # TODO: in float32, and without infinity over infinity
 
 
@@ -37,8 +37,8 @@ def product_with_epilogue(
     a, b, bias, scale, residual, out, m, n, k,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of ROWS x COLUMNS of out. Where matrices are descriptors, what they read beyond the edge is 0."""
-    # TODO: sum products of blocks, then finish the sums and store them
+    """Compute tiles of ROWS x COLUMNS of out. Descriptors read 0 beyond the edge of a matrix."""
+    # TODO: accumulate the products of blocks, then apply the epilogue and store
 
 
 def gemm_epilogue(

@@ -1,20 +1,20 @@
 """Cross-entropy: loss and gradient without stored probabilities.
 
-cross_entropy(logits, labels, ignore_index, gradient) takes a contiguous matrix of logits (rows, classes) in bfloat16
-or float32, of 2 to 262144 classes, and for each row a label as int64. It returns loss, one float32 per row, and if
-gradient is True also dlogits, of the shape and dtype of the logits: (loss, dlogits).
+cross_entropy(logits, labels, ignore_index, gradient) takes a contiguous matrix of logits (rows, classes) in bfloat16 or
+float32, with 2 to 262144 classes, and one int64 label per row. It returns loss, one float32 per row. If gradient is
+True, it returns (loss, dlogits), where dlogits has the shape and dtype of the logits.
 
     loss = log(sum of exp(logits[r, :])) - logits[r, labels[r]]
     dlogits = (softmax(logits[r, :]) - 1 at the label) / number of rows whose label is not ignore_index
 
-dlogits is the gradient of the mean loss over those rows. A row with the label ignore_index has loss 0 and gradient 0.
-A label that is neither that nor a class is an error: nothing may be read outside of the row, and its loss and
-gradient are NaN, so that nobody overlooks it. The arithmetic is float32, and right for logits of up to a million in
-size, and for classes masked with -inf, as long as the label is not. The matrix may have more than 2**32 elements:
-offsets need 64 bits.
+dlogits is the gradient of the mean loss over the rows whose label is not ignore_index. A row with the label
+ignore_index has loss 0 and gradient 0. A label that is neither ignore_index nor a class is an error. For such a row,
+read nothing outside the row, and return NaN as loss and gradient, so that nobody overlooks the error. Compute in
+float32. The results must be right for logits with magnitudes up to a million, and for classes masked with -inf, as long
+as the label's class isn't masked. The matrix may have more than 2**32 elements, so offsets need 64 bits.
 
-Start with one program per row and an online maximum and sum, chunk by chunk; then a second loop for the gradient. The
-grader checks the values, the bytes that are moved, the memory that is allocated, and on a GPU compares the time with
+Start with one program per row and an online maximum and sum, chunk by chunk; then add a second loop for the gradient.
+The grader checks the values, the bytes moved, and the memory allocated, and on a GPU it compares the time with
 PyTorch's operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
@@ -30,10 +30,10 @@ import triton.language as tl
 @triton.jit(do_not_specialize=["rows", "ignore_index"], do_not_specialize_on_alignment=["labels"])
 def count_labels(n_non_ignore, labels, rows, ignore_index, BLOCK: tl.constexpr):
     """Count the labels that are not ignore_index."""
-    # TODO: one program walks over all labels, and stores one number
+    # TODO: one program loops over all labels, and stores one number
 
 
-# TODO: a kernel with a program for each row: a maximum and a sum, chunk by chunk; the loss; the gradient, if asked for
+# TODO: a kernel with one program per row: a maximum and a sum, chunk by chunk; the loss; the gradient, if requested
 
 
 def cross_entropy(

@@ -1,22 +1,22 @@
 """GEMM in Triton, with the bias and the activation of a linear layer.
 
-matmul(a, b, bias, activation) takes matrices of shapes (m, k) and (k, n), of any size from 1 and any strides, both
-bfloat16 or both float16, and a bias of shape (n,) in their dtype or None. It returns activation(a @ b + bias) as a new
-contiguous tensor of shape (m, n) and their dtype. The accumulators are float32, and so is everything that follows until
-the result is rounded, once. activation is "none", "relu" (max(x, 0)) or "gelu" (x / 2 (1 + erf(x / sqrt(2)))).
-Matrices may be transposed, or every second column of another: read them in place. Tensors may have more than
-2**32 elements: offsets need 64 bits.
+matmul(a, b, bias, activation) takes matrices of shapes (m, k) and (k, n), of any size from 1 and with any strides, both
+bfloat16 or both float16, and a bias of shape (n,) in the same dtype or None. It returns activation(a @ b + bias) as a
+new contiguous tensor of shape (m, n) in that dtype. Accumulate in float32, compute everything after that in float32,
+and round the result once. activation is "none", "relu" (max(x, 0)) or "gelu" (x / 2 (1 + erf(x / sqrt(2)))). A matrix
+may be a transpose, or every second column of another matrix; read it in place. Tensors may have more than 2**32
+elements, so offsets need 64 bits.
 
-Start with one tile of out per program, tiles of a and b in a loop over k, and tl.dot. Mask every edge. Then choose the
-order of the programs for L2, and the tile for the shape.
-The grader checks the values (exactly, for small integers), the use of tensor cores, the bytes moved, and on a GPU the
-time against cuBLAS.
+Start with one tile of out per program, a loop over k that loads tiles of a and b, and tl.dot. Mask every edge. Then
+choose the program order for L2, and the tile size for the shape. The grader checks the values (exactly, for small
+integers), the use of tensor cores, the bytes moved, and on a GPU the time compared with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 5.5 times the bytes of inputs and outputs
 moved; multiply-adds executed by tensor cores.
 
-Operations: 2 m n k, 1.1e12 at 8192^3. Bytes from L2: 2 m n k (1 / ROWS + 1 / COLUMNS), 12.9 GB there with 128 x 256;
-compulsory are 0.4 GB. Tensor cores bound it, if the order of the programs lets L2 serve most of the 12.9 GB.
+Operations: 2 m n k, 1.1e12 at 8192^3. Bytes from L2: 2 m n k (1 / ROWS + 1 / COLUMNS), 12.9 GB at 8192^3 with 128 x 256
+tiles; only 0.4 GB are compulsory. The tensor cores limit the kernel if the program order lets L2 serve most of the 12.9
+GB.
 
 Measured against cuBLAS on an H200 in bfloat16, each pair in one run (cuBLAS: 803 TFLOP/s at 8192^3):
 
@@ -36,7 +36,7 @@ GROUP = 8
 
 @triton.jit
 def tile_of(program, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr):
-    """Row and column, in tiles, of a program's tile. The last group may have fewer rows of tiles than GROUP."""
+    """Return the row and column of a program's tile. The last group may have fewer than GROUP rows of tiles."""
     down, across = tl.cdiv(m, ROWS), tl.cdiv(n, COLUMNS)
     first = program // (GROUP * across) * GROUP
     height = min(down - first, GROUP)
@@ -46,7 +46,7 @@ def tile_of(program, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.
 
 @triton.jit
 def stepped(stride, STEP: tl.constexpr):
-    """The stride, which STEP divides, unless Triton knows already that it is 1."""
+    """Return the stride, which STEP divides, unless Triton already knows that it is 1."""
     return stride if isinstance(stride, int) else stride // STEP * STEP
 
 
@@ -56,8 +56,8 @@ def matmul_tiles(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
     out_columns, STEP: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
-    """One tile of out per program."""
-    # STEP divides these numbers. To say so changes none of them, but tells the compiler how wide accesses may be.
+    """Compute one tile of out per program."""
+    # STEP divides these numbers. Saying so doesn't change them, but tells the compiler how wide accesses may be.
     n, k = n // STEP * STEP, k // STEP * STEP
     a_row, a_k, b_k, b_column = stepped(a_row, STEP), stepped(a_k, STEP), stepped(b_k, STEP), stepped(b_column, STEP)
     row, column = tile_of(tl.program_id(0), m, n, ROWS, COLUMNS, GROUP)
@@ -84,7 +84,7 @@ def matmul_tiles(
 
 @triton.jit
 def pad(out, x, rows, columns, row_stride, column_stride, out_columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Copies x, and fills up with zeros."""
+    """Copy x, and pad it with zeros."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.program_id(1).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     inside = (row < rows) & (column < columns)
@@ -131,13 +131,13 @@ def matmul(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activati
 
 
 def step_of(a: torch.Tensor, b: torch.Tensor) -> int:
-    """What divides every stride but 1, and every size along which memory may be contiguous; STEP at most."""
+    """Return the largest divisor, up to STEP, of every stride but 1 and of every size along contiguous memory."""
     sizes = [*b.shape, *([a.shape[0]] if a.stride(0) == 1 else [])]
     return math.gcd(STEP, *sizes, *(stride for stride in (*a.stride(), *b.stride()) if stride != 1))
 
 
 def padded(x: torch.Tensor) -> torch.Tensor:
-    """A copy with zeros below and on the right, up to multiples of STEP; stored by columns if x is."""
+    """Return a copy with zeros below and on the right, up to multiples of STEP; column-major if x is."""
     if x.stride(0) == 1:
         return padded(x.T).T
     rows, columns = (triton.cdiv(size, STEP) * STEP for size in x.shape)
@@ -148,7 +148,7 @@ def padded(x: torch.Tensor) -> torch.Tensor:
 
 
 def tile_for(multiprocessors: int, m: int, n: int) -> tuple[int, int, int, int, float]:
-    """The tile that takes the least time: as many rounds as the multiprocessors need for all tiles, times its own."""
+    """Return the tile with the least total time: the number of waves on all SMs times the time per tile."""
 
     def time(tile: tuple[int, int, int, int, float]) -> float:
         tiles = triton.cdiv(m, tile[0]) * triton.cdiv(n, tile[1])

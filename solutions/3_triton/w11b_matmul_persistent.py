@@ -1,19 +1,20 @@
 """GEMM with persistent programs: tensor descriptors, and a loop over tiles.
 
 matmul(a, b) takes matrices of shapes (m, k) and (k, n), both bfloat16 or both float16, each row-major or column-major
-without gaps. It returns a @ b as a new contiguous tensor of shape (m, n) and their dtype. The accumulators are float32,
-and rounded once. As TMA requires, every tensor starts at a multiple of 16 bytes, and n and k are multiples of 8, as is
-m where a is column-major. Tensors have fewer than 2**31 elements.
+without gaps. It returns a @ b as a new contiguous tensor of shape (m, n) in the same dtype. Accumulate in float32, and
+round once. As TMA requires, every tensor starts at a multiple of 16 bytes, and n and k are multiples of 8. If a is
+column-major, m is a multiple of 8, too. Tensors have fewer than 2**31 elements.
 
-Create descriptors of a, b and out, launch as many programs as there are SMs, and let program p compute tiles p, p +
-programs, p + 2 programs and so on. The grader checks the values (exactly, for small integers), the use of tensor cores,
-and on a GPU the time against cuBLAS.
+Create descriptors for a, b, and out, launch as many programs as there are SMs, and let program p compute tiles p, p +
+programs, p + 2 programs, and so on. The grader checks the values (exactly, for small integers), the use of tensor
+cores, and on a GPU the time compared with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
 multiply-adds executed by tensor cores.
 
-Operations: 2 m n k, 1.1e12 at 8192^3. Tensor cores bound it. Between two tiles they would idle while one is stored and
-the first blocks of the next are loaded: here those loads are in flight before the last tile is finished.
+Operations: 2 m n k, 1.1e12 at 8192^3. The tensor cores limit the kernel. Between two tiles, they would be idle while a
+tile is stored and the first blocks of the next are loaded. Here those loads are in flight before the previous tile is
+finished.
 
 Measured against cuBLAS on an H200 in bfloat16, each pair in one run (cuBLAS: 803 TFLOP/s at 8192^3):
 
@@ -32,7 +33,7 @@ GROUP = 8
 
 @triton.jit
 def tile_of(number, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr):
-    """First row and column of a tile. The last group may have fewer rows of tiles than GROUP."""
+    """Return the first row and column of a tile. The last group may have fewer than GROUP rows of tiles."""
     down, across = tl.cdiv(m, ROWS), tl.cdiv(n, COLUMNS)
     first = number // (GROUP * across) * GROUP
     height = min(down - first, GROUP)
@@ -46,7 +47,7 @@ def matmul_persistent(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
     A_BY_COLUMNS: tl.constexpr, B_BY_COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """As many programs as there are multiprocessors."""
+    """Compute tiles p, p + programs, p + 2 programs, and so on, with one program per SM."""
     tiles = tl.cdiv(m, ROWS) * tl.cdiv(n, COLUMNS)
     # flatten makes one loop of two: copies for the next tile are in flight while this one is stored
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
@@ -96,14 +97,14 @@ def by_columns(x: torch.Tensor) -> bool:
 
 
 def described(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """Blocks of x; of its transpose where x is stored by columns, because rows of a descriptor are contiguous."""
+    """Describe x, or its transpose if x is column-major, because a descriptor requires contiguous rows."""
     if by_columns(x):
         return TensorDescriptor.from_tensor(x.T, [columns, rows])
     return TensorDescriptor.from_tensor(x, [rows, columns])
 
 
 def tile_for(multiprocessors: int, shared: int, m: int, n: int) -> tuple[int, int, int, int, int, float]:
-    """The tile that takes the least time: as many rounds as the multiprocessors need for all tiles, times its own."""
+    """Return the tile with the least total time: the number of waves on all SMs times the time per tile."""
 
     def time(tile: tuple[int, int, int, int, int, float]) -> float:
         tiles = triton.cdiv(m, tile[0]) * triton.cdiv(n, tile[1])
@@ -113,6 +114,6 @@ def tile_for(multiprocessors: int, shared: int, m: int, n: int) -> tuple[int, in
 
 
 def tiles_in(shared: int) -> list[tuple[int, int, int, int, int, float]]:
-    """The tiles of which two stages fit into bytes of shared memory next to half of out's, with as many as fit."""
+    """Return the tiles whose two stages and half of out's tile fit into shared memory, with the stages that fit."""
     stages = {tile: (shared - tile[0] * tile[1]) // (2 * tile[2] * (tile[0] + tile[1])) for tile in TILES}
     return [(*tile[:3], min(tile[3], stages[tile]), *tile[4:]) for tile in TILES if stages[tile] >= 2]

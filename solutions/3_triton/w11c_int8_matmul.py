@@ -1,24 +1,24 @@
 """GEMM of int8 matrices: int32 accumulators on the tensor cores, scaled in the epilogue.
 
-int8_matmul(a, b, scale_a, scale_b) takes contiguous int8 matrices a (m, k) and b (n, k) of any m and n from 1, and any
-k from 1 to 131,071, and float32 vectors scale_a (m) and scale_b (n). b has a row for each column of the result, as the
-weight of nn.Linear has. It returns a new bfloat16 tensor (m, n):
+int8_matmul(a, b, scale_a, scale_b) takes contiguous int8 matrices a (m, k) and b (n, k), for any m and n from 1 and any
+k from 1 to 131,071, and float32 vectors scale_a (m) and scale_b (n). b has one row per column of the result, like the
+weight of nn.Linear. It returns a new bfloat16 tensor (m, n):
 
     out[i, j] = scale_a[i] * scale_b[j] * sum of a[i, :] * b[j, :]
 
-The sum is exact, and the result is rounded once. Tensors do not always start at a multiple of 16 bytes, and may have
-more than 2**32 elements: offsets need 64 bits.
+The sum must be exact, and the result rounded once. Tensors do not always start at a multiple of 16 bytes, and they may
+have more than 2**32 elements, so offsets need 64 bits.
 
-Start with one tile of out per program, loads with masks, and tl.dot(x, y, total, out_dtype=tl.int32). Then check how
-many registers and how much shared memory a program uses, and how many programs fit on an SM.
-The grader checks the values, the use of tensor cores, the bytes that are moved, and on a GPU the time against
-dequantizing the matrices to bfloat16 and multiplying them with the library.
+Start with one tile of out per program, masked loads, and tl.dot(x, y, total, out_dtype=tl.int32). Then check how many
+registers and how much shared memory a program uses, and how many programs fit on an SM. The grader checks the values,
+the use of tensor cores, the bytes moved, and on a GPU the time compared with dequantizing the matrices to bfloat16 and
+multiplying them with the library.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 3.5 times the bytes of inputs and outputs moved; multiply-adds executed by tensor cores.
 
 Operations: 2 m n k, 137 billion at 4096 cubed, 0.07 ms at the 1979 TOP/s that NVIDIA states for int8 on Hopper. Bytes:
-67 million, 0.016 ms. So arithmetic is the bound, and what keeps the tensor cores from it is waiting. On an H200 at
+67 million, 0.016 ms. So the kernel is compute-bound, and it loses time only when the tensor cores wait. On an H200 at
 4096 (8192) cubed, in TOP/s:
 
     tiles of 128 x 128, 4 warps, 3 stages: two programs per SM       1280 (1370)
@@ -27,8 +27,9 @@ Operations: 2 m n k, 137 billion at 4096 cubed, 0.07 ms at the 1979 TOP/s that N
     tiles of 128 x 128, 8 warps, 4 stages: one                        810  (940)
     torch._int_mm, without scales                                     830  (950)
 
-While one program waits for its first tiles, or scales and stores its last, the other multiplies. Two programs of 4
-warps fit because each thread needs fewer than 256 registers, 128 of them for sums, and each program 96 KB for stages.
+While one program waits for its first tiles, or scales and stores its last tile, the other multiplies. Two programs with
+4 warps each fit, because a thread uses fewer than 256 registers, 128 of them for accumulators, and the stages of a
+program take 96 KB.
 """
 
 import torch
@@ -42,9 +43,9 @@ def product(
     a, b, scale_a, scale_b, out, m, n, k,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x COLUMNS of out per program."""
-    # a and b are descriptors of tiles that are DEPTH long.
-    # GROUP tiles below one another, then the next column of tiles: programs in flight share rows of a and b in L2.
+    """Compute one tile of ROWS x COLUMNS of out per program."""
+    # a and b are descriptors with tiles of length DEPTH along k.
+    # Go down GROUP tiles before the next column of tiles, so that programs in flight share rows of a and b in L2.
     down, across = tl.cdiv(m, ROWS), tl.cdiv(n, COLUMNS)
     program = tl.program_id(0)
     first = program // (GROUP * across) * GROUP
@@ -66,7 +67,7 @@ def product(
 
 @triton.jit
 def copy_rows(out, x, columns, stride, BLOCK: tl.constexpr):
-    """A row of x to where its next multiple of 16 bytes is."""
+    """Copy each row of x to the next multiple of 16 bytes."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + row * columns + column, mask=column < columns)
@@ -74,7 +75,7 @@ def copy_rows(out, x, columns, stride, BLOCK: tl.constexpr):
 
 
 def tiles(x: torch.Tensor, height: int, depth: int) -> TensorDescriptor:
-    """Of a matrix of bytes. Rows must start at multiples of 16 bytes for a tensor copy: if they do not, of its copy."""
+    """Describe a byte matrix, or an aligned copy if its rows don't start at multiples of 16 bytes, as TMA requires."""
     rows, columns = x.shape
     if columns % 16 or x.data_ptr() % 16:
         aligned = torch.empty(rows, triton.cdiv(columns, 16) * 16, dtype=x.dtype, device=x.device)

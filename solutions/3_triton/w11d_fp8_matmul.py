@@ -1,31 +1,32 @@
 """GEMM of float8 matrices with block scales: accumulators on two levels, in the tensor cores and in registers.
 
-fp8_matmul(a, b, scale_a, scale_b) takes contiguous float8_e4m3fn matrices a (m, k) and b (n, k) of any size from 1; b
-has a row for each column of the result, as the weight of nn.Linear has. It returns a new bfloat16 tensor (m, n). The
-scales are contiguous float32 tensors: either both of shape (1, 1), one for all of a and one for all of b, or for blocks
-of 128,
+fp8_matmul(a, b, scale_a, scale_b) takes contiguous float8_e4m3fn matrices a (m, k) and b (n, k) of any size from 1. b
+has one row per column of the result, like the weight of nn.Linear. It returns a new bfloat16 tensor (m, n). The scales
+are contiguous float32 tensors. Either both have shape (1, 1), one scale for all of a and one for all of b, or they are
+for blocks of 128:
 
     scale_a (ceil(k / 128), m)               one for each 128 values of a row of a
     scale_b (ceil(n / 128), ceil(k / 128))   one for each 128 x 128 values of b
 
     out[i, j] = sum over p of a[i, p] * scale_a[p // 128, i] * b[j, p] * scale_b[j // 128, p // 128]
 
-The sum must be as accurate as float32. A tensor core of Hopper keeps 14 bits of its accumulator, so add it to one in
-registers at least every 512 values along k. Tensors do not always start at a multiple of 16 bytes, and may have more
-than 2**32 elements: offsets need 64 bits.
+The sum must be as accurate as in float32. Hopper's tensor cores keep only 14 bits of an fp8 accumulator, so add it to a
+float32 accumulator in registers at least every 512 values along k. Tensors do not always start at a multiple of 16
+bytes, and they may have more than 2**32 elements, so offsets need 64 bits.
 
-Start with one tile of out per program and total += tl.dot(x, y) * scales, 128 values along k at a time.
-The grader checks the values, the use of tensor cores, the bytes that are moved, and on a GPU the time against
-dequantizing the matrices to bfloat16 and multiplying them with the library.
+Start with one tile of out per program and total += tl.dot(x, y) * scales, 128 values along k at a time. The grader
+checks the values, the use of tensor cores, the bytes moved, and on a GPU the time compared with dequantizing the
+matrices to bfloat16 and multiplying them with the library.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 3.5 times the bytes of inputs and outputs moved; multiply-adds executed by tensor cores.
 
 Operations: 2 m n k, 137 billion at 4096 cubed, 0.07 ms at the 1979 TFLOP/s that NVIDIA states for fp8 on Hopper. Bytes:
-68 million, 0.016 ms. Arithmetic is the bound, and the hand-over slows it down: one multiply-add of an ordinary core
-for 128 of the tensor cores, which are 32 times as fast, so a fifth of the time unless something else multiplies
-meanwhile. Two programs on an SM do, if each thread of 4 warps keeps to 255 registers: 128 for the sums of 128 x 128,
-and 64 for the new sum of one half. On an H200 at 4096 (8192) cubed, in TFLOP/s:
+68 million, 0.016 ms. The kernel is compute-bound, and the promotion slows it down. It takes one multiply-add on the
+CUDA cores per 128 on the tensor cores, which are 32× faster, so it takes a fifth of the time unless another program
+multiplies meanwhile. Two programs per SM overlap in this way if each thread of their 4 warps stays within 255
+registers: 128 for the accumulators of 128 x 128, and 64 for the new accumulator of one half. On an H200 at 4096 (8192)
+cubed, in TFLOP/s:
 
     scales                                                      of tensors     of blocks
     two halves of 64 rows, two programs per SM                  1127 (1189)     861 (880)
@@ -34,7 +35,7 @@ and 64 for the new sum of one half. On an H200 at 4096 (8192) cubed, in TFLOP/s:
     one level, wrong where k is long                            1370 (1527)
 
 CUTLASS goes further, with a warp that only copies and two warpgroups that multiply out of phase. Triton's
-warp_specialize reached 1108 (1237), but gave wrong results with scales of blocks (Triton 3.6, on the H200).
+warp_specialize reached 1108 (1237), but returned wrong results with block scales (Triton 3.6, on the H200).
 """
 
 import torch
@@ -51,12 +52,12 @@ def product(
     a, b, scale_a, scale_b, out, m, n, k,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of ROWS x COLUMNS of out. BLOCKS: whether scales are of blocks."""
-    # A turn makes two of them, one below the other.
+    """Compute tiles of ROWS x COLUMNS of out. BLOCKS: whether the scales are per block."""
+    # Each iteration computes two tiles, one below the other.
     down, across = tl.cdiv(m, 2 * ROWS), tl.cdiv(n, COLUMNS)
     blocks = tl.cdiv(k, DEPTH)
     for turn in tl.range(tl.program_id(0), down * across, tl.num_programs(0), flatten=True):
-        # GROUP tiles below one another, then the next column of tiles: those in flight share rows of a and b in L2.
+        # Go down GROUP tiles before the next column of tiles, so that programs in flight share rows of a and b in L2.
         first = turn // (GROUP * across) * GROUP
         height = min(down - first, GROUP)
         row = (first + turn % (GROUP * across) % height) * (2 * ROWS)
@@ -64,7 +65,7 @@ def product(
         upper, lower = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
         for block in range(0, blocks):  # what a descriptor reads beyond the matrix is 0
             y = b.load([column, block * DEPTH]).T
-            # One half after the other: only one needs registers for a sum that is still to be handed over.
+            # One half after the other, so that only one needs registers for a sum that isn't promoted yet.
             upper += handed_over(a, y, scale_a, scale_b, row, column, block, m, blocks, ROWS, BLOCKS)
             lower += handed_over(a, y, scale_a, scale_b, row + ROWS, column, block, m, blocks, ROWS, BLOCKS)
         if not BLOCKS:
@@ -77,7 +78,7 @@ def product(
 
 @triton.jit
 def handed_over(a, y, scale_a, scale_b, row, column, block, m, blocks, ROWS: tl.constexpr, BLOCKS: tl.constexpr):
-    """What the tensor cores sum over one block of k, with the scales of that block."""
+    """Return the tensor cores' sum over one block along k, times the scales of that block."""
     x = a.load([row, block * DEPTH])
     if BLOCKS:
         rows = row + tl.arange(0, ROWS)
@@ -97,14 +98,14 @@ def copy_rows(out, x, columns, stride_out, stride_x, BLOCK: tl.constexpr):
 
 
 def copied(x: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
-    """The columns that both have, from rows of one stride to rows of another."""
+    """Copy the columns that both matrices have, from rows with one stride to rows with another."""
     columns = min(x.shape[1], into.shape[1])
     copy_rows[x.shape[0], triton.cdiv(columns, 4096)](into, x, columns, into.shape[1], x.shape[1], 4096, num_warps=8)
     return into
 
 
 def padded(rows: int, columns: int, like: torch.Tensor) -> torch.Tensor:
-    """Memory for a matrix whose rows start at multiples of 16 bytes, as tensor copies want them."""
+    """Allocate a matrix whose rows start at multiples of 16 bytes, as TMA requires."""
     within = 16 // like.element_size()
     return torch.empty(rows, triton.cdiv(columns, within) * within, dtype=like.dtype, device=like.device)
 

@@ -1,34 +1,34 @@
 """Quantization to 8 bits in one pass: the largest magnitude, the scale, and the conversion.
 
-quantize(x, to, scales) takes a contiguous bfloat16 matrix of any number of rows and 1 to 16,384 columns, with finite
-values, and the format, to = "int8" or "float8_e4m3fn". scales says which values share a scale:
+quantize(x, to, scales) takes a contiguous bfloat16 matrix with any number of rows, 1 to 16,384 columns, and finite
+values. to is the format, "int8" or "float8_e4m3fn", and scales says which values share a scale:
 
     scales      values that share a scale     shape of scale
     "row"       a row                         (rows)
     "group"     1 x 128 values of a row       (ceil(columns / 128), rows)
     "block"     128 x 128 values              (ceil(rows / 128), ceil(columns / 128))
 
-It returns (q, scale). q has the shape of x and the dtype of the format, and scale is float32. The scale is the largest
-magnitude of its values divided by the largest one of the format, 127 or 448, and 1 if all values are 0. q is x / scale,
-rounded to the nearest value of the format. Ties may go either way. Groups and blocks at the edges have fewer values. x
-does not always start at a multiple of 16 bytes, and may have more than 2**32 elements, so offsets need 64 bits.
+It returns (q, scale). q has the shape of x and the dtype of the format, and scale is float32. A scale is the largest
+magnitude of its values divided by the largest magnitude of the format, 127 or 448; it is 1 if all values are 0. q is x
+/ scale, rounded to the nearest value of the format. Ties may go either way. Groups and blocks at the edges have fewer
+values. x does not always start at a multiple of 16 bytes, and it may have more than 2**32 elements, so offsets need 64
+bits.
 
-int8_matmul takes "row" for both of its matrices, fp8_matmul takes "group" for a and "block" for b.
-The grader checks the values, the bytes that are moved (x may be read once), and on a GPU the time against PyTorch's
-operators.
+int8_matmul takes "row" scales for both matrices; fp8_matmul takes "group" scales for a and "block" scales for b. The
+grader checks the values, the bytes moved (the kernel may read x only once), and on a GPU the time compared with
+PyTorch's operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
 
-Bytes: 2 read and 1 written for each value, and 4 for each scale, 403 MB + 4 MB for 16384 x 8192 in groups, 0.1 ms at
-the 4.2 TB/s that an H200 copies with. A tile stays in registers from its load to its store, so x is read once: a row of
-16,384 values is 128 registers per thread with 4 warps, and half of it with 8. About 5 operations per value: memory is
-the bound.
-One kernel serves all three: its tile is a row, 8 groups below one another, or a block, and the reduction is over the
-columns of the tile, or over all of it. With 8 groups, 128 threads have 8 values each, 16 bytes of x. With 16 values
-each, a request for x would take half of each sector, because q wants 16 bytes per thread.
-Measured on an H200 for 16384 x 8192 in groups: 117 us, 83% of a copy's bandwidth. PyTorch's operators take 14 times as
-long.
+Bytes: 2 read and 1 written per value, and 4 per scale, 403 MB + 4 MB for 16384 x 8192 in groups, or 0.1 ms at the 4.2
+TB/s at which an H200 copies. A tile stays in registers from its load to its store, so the kernel reads x only once. A
+row of 16,384 values takes 128 registers per thread with 4 warps, and 64 with 8. With about 5 operations per value, the
+kernel is memory-bound. One kernel serves all three kinds of scales. Its tile is a row, 8 groups in adjacent rows, or a
+block, and it reduces over the columns of the tile, or over the whole tile. With 8 groups, 128 threads hold 8 values
+each, 16 bytes of x. With 16 values each, a request for x would use only half of each sector, because Triton would give
+each thread 16 bytes of q. Measured on an H200 for 16384 x 8192 in groups: 117 us, 83% of copy bandwidth, 14× faster
+than PyTorch's operators.
 """
 
 import torch
@@ -43,7 +43,7 @@ def quantize_tiles(
     q, scale, x, rows, columns, across, down, LARGEST: tl.constexpr, SHARED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """A tile of BLOCK_M x BLOCK_N values per program. SHARED: the tile has one scale, instead of one for each row."""
+    """Quantize one tile of BLOCK_M x BLOCK_N values per program. SHARED: the tile has one scale, not one per row."""
     row = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     column = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     inside = (row[:, None] < rows) & (column < columns)
@@ -57,7 +57,7 @@ def quantize_tiles(
     if q.dtype.element_ty == tl.int8:
         quotient = tl.floor(quotient + 0.5)  # the conversion to an integer truncates
     tl.store(q + place, quotient.to(q.dtype.element_ty), mask=inside)
-    # The scale of a row of this tile is at down * row + across * tile.
+    # The scale for a row of this tile is at down * row + across * tile.
     unit = tl.program_id(0).to(tl.int64) + tl.zeros_like(row) if SHARED else row
     first = (tl.arange(0, BLOCK_M) == 0) if SHARED else (row < rows)
     tl.store(scale + down * unit + across * tl.program_id(1).to(tl.int64), factor, mask=first)

@@ -1,28 +1,28 @@
 """Convolution as an implicit GEMM, channels last.
 
 conv2d(x, w) takes contiguous bfloat16 tensors x (batch, height, width, channels) and w (filters, side, side, channels)
-of any sizes from 1, with an odd side up to 7, and returns a new bfloat16 tensor (batch, height, width, filters):
+of any size from 1, with an odd side up to 7, and returns a new bfloat16 tensor (batch, height, width, filters):
 
     out[b, i, j, f] = sum over r, s, c of w[f, r, s, c] * x[b, i + r - p, j + s - p, c],   p = side // 2
 
-x is 0 outside of the image. Tensor cores accumulate in float32, and the result is rounded once. Tensors do not always
-start at a multiple of 16 bytes, and may have more than 2**32 elements, so offsets need 64 bits.
+x is 0 outside the image. Accumulate in float32, and round the result once. Tensors do not always start at a multiple of
+16 bytes, and they may have more than 2**32 elements, so offsets need 64 bits.
 
-It is a GEMM with a row for each pixel of the batch and a column for each filter, and k runs over side * side *
-channels. Row (b, i, j) of the left matrix has the channels of the pixels around (i, j). Do not store that matrix.
-Compute the addresses of its tiles in the loop over k. The grader checks the values, the use of tensor cores, sectors
-and memory, and on a GPU the time against cuDNN.
+This is a GEMM with one row per pixel of the batch and one column per filter, in which k runs over side * side *
+channels. Row (b, i, j) of the left matrix contains the channels of the pixels around (i, j). Do not store that matrix;
+compute the addresses of its tiles in the loop over k. The grader checks the values, the use of tensor cores, the
+sectors, the memory, and on a GPU the time compared with cuDNN.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 0.1 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor
 cores.
 
-Operations: 2 * pixels * filters * side^2 * channels, 118 billion for 32 images of 56 x 56 with 256 channels and
-filters of 3 x 3, 0.15 ms at the 800 TFLOP/s of a good GEMM on an H200. Bytes: 104 million, 0.025 ms. Arithmetic is the
-bound, as in a GEMM. The left matrix would have 9 times the bytes of x; here its tiles come from x, and most of
-them from L2, since a pixel is in the tiles of 9 neighbors. With channels last, a pixel's channels are contiguous, and a
-neighbor is a whole number of pixels away: its address is x + (pixel + (r - p) * width + s - p) * channels, and a mask
-keeps neighbors inside of the image. Measured on an H200: 292 TFLOP/s for this layer, where cuDNN reaches 742. CUTLASS
+Operations: 2 * pixels * filters * side^2 * channels, 118 billion for 32 images of 56 x 56 with 256 channels and 3 x 3
+filters, 0.15 ms at the 800 TFLOP/s of a good GEMM on an H200. Bytes: 104 million, 0.025 ms. The kernel is
+compute-bound, like a GEMM. The left matrix would have 9 times the bytes of x; here its tiles come from x, mostly
+through L2, because a pixel is in the tiles of 9 neighbors. With channels last, a pixel's channels are contiguous, and a
+neighbor is a whole number of pixels away. Its address is x + (pixel + (r - p) * width + s - p) * channels, and a mask
+removes neighbors outside the image. Measured on an H200: 292 TFLOP/s for this layer, where cuDNN reaches 742. CUTLASS
 and cuDNN compute the same loop, and on Hopper the TMA unit has a mode for the addresses (im2col).
 """
 
@@ -36,7 +36,7 @@ def conv2d_tiles(
     out, x, w, pixels, height, width, channels, filters,
     SIDE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """A tile of BLOCK_M pixels x BLOCK_N filters per program."""
+    """Compute one tile of BLOCK_M pixels x BLOCK_N filters per program."""
     across = tl.cdiv(filters, BLOCK_N)
     pixel = (tl.program_id(0) // across).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     filter_ = (tl.program_id(0) % across).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -49,7 +49,7 @@ def conv2d_tiles(
         r = tap // SIDE - SIDE // 2
         s = tap % SIDE - SIDE // 2
         c = step % blocks * BLOCK_K + tl.arange(0, BLOCK_K)
-        # In the flat order of pixels, (i, -1) would be the last pixel of the row above: the mask needs i and j.
+        # In the flat order of pixels, (i, -1) would be the last pixel of the row above, so the mask needs i and j.
         inside = (pixel < pixels) & (row + r >= 0) & (row + r < height) & (column + s >= 0) & (column + s < width)
         a = tl.load(
             x + (pixel + r * width + s)[:, None] * channels + c, mask=inside[:, None] & (c < channels), other=0.0

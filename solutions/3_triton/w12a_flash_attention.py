@@ -1,27 +1,27 @@
 """Attention of a layer in one kernel: no matrix of scores in memory.
 
 flash_attention(q, k, v, causal) takes contiguous bfloat16 tensors that start at a multiple of 16 bytes: q of shape
-(batch, heads, tokens, head), k and v of shape (batch, kv_heads, tokens, head), where head is 64, 128 or 256 and heads
-is a multiple of kv_heads: query head h reads key head h // (heads // kv_heads). causal is a bool: query i sees the keys
-0 to i, or all of them. It returns two new tensors: out, of the shape and dtype of q, softmax(q @ k^T / sqrt(head)) @ v
-of each head; and lse, float32 of shape (batch, heads, tokens), the natural logarithm of each row's sum of
-exp(scores), which the backward pass of the next exercise needs. Scores may be as large as 1000 and as low as -1000.
-Any number of tokens, heads and batches; tensors may have more than 2**32 elements: offsets need 64 bits. On a GPU
-before sm_80, which has no bfloat16, q, k and v are float16.
+(batch, heads, tokens, head), and k and v of shape (batch, kv_heads, tokens, head). head is 64, 128, or 256, and heads
+is a multiple of kv_heads; query head h reads key head h // (heads // kv_heads). If causal is True, query i sees the
+keys 0 to i, and otherwise all keys. It returns two new tensors. out has the shape and dtype of q and contains softmax(q
+@ k^T / sqrt(head)) @ v for each head. lse is float32 of shape (batch, heads, tokens) and contains the natural logarithm
+of each row's sum of exp(scores), which the backward pass in the next exercise needs. Scores may be as large as 1000 and
+as low as -1000. The number of tokens, heads, and batches is arbitrary. Tensors may have more than 2**32 elements, so
+offsets need 64 bits. On a GPU before sm_80, which has no bfloat16, q, k, and v are float16.
 
-Start with one program per block of queries, a loop over blocks of keys, and a mask on each. Then visit no block that
-the causal mask hides, and mask only those that need it. The grader checks the values, the bytes that are moved, the
-memory that is allocated in addition to inputs and outputs, which must not grow with tokens**2, and on a GPU compares
-the time with the formula written as operators.
+Start with one program per block of queries, a loop over blocks of keys, and a mask on every block. Then skip the blocks
+that the causal mask hides, and mask only the blocks that need it. The grader checks the values, the bytes moved, and
+the memory allocated in addition to inputs and outputs, which must not grow with tokens**2. On a GPU, it compares the
+time with the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 5 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
 outputs as a workspace; multiply-adds executed by tensor cores.
 
-Bytes: q, k, v and out once, 268 MB for 4 x 16 x 4096 x 128, 0.07 ms on an H200; the scores would be 2.1 GB more each
-time they are written or read. Operations: 4 per score and column, 0.275e12 where causal, 0.4 ms at the 690e12 per
-second of the largest products there.
-So arithmetic bounds the kernel, if the softmax between the two products does not keep the tensor cores waiting.
+Bytes: q, k, v, and out once, 268 MB for 4 x 16 x 4096 x 128, 0.07 ms on an H200. Every write or read of the scores
+would move another 2.1 GB. Operations: 4 per score and column, 0.275e12 if causal, 0.4 ms at the 690e12 per second that
+the largest GEMMs reach there. So the kernel is compute-bound, if the softmax between the two GEMMs does not keep the
+tensor cores waiting.
 """
 
 import torch
@@ -44,7 +44,7 @@ BEFORE_AMPERE = {64: (64, 32, 4, 1), 128: (64, 32, 4, 1), 256: (32, 32, 4, 1)}
 @triton.jit
 def attend(query, out, total, top, k, v, kv_head, first, last, row, tokens, scale,
            KEYS: tl.constexpr, HEAD: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
-    """Take the keys from first to last into the sums of a block of queries. MASKED: not every query sees each key."""
+    """Add the keys from first to last to the sums of a block of queries. MASKED: not every query sees every key."""
     for start in tl.range(first, last, KEYS):
         scores = tl.dot(query, k.load([kv_head, start, 0]).reshape(KEYS, HEAD).T)
         if MASKED:
@@ -63,7 +63,7 @@ def attend(query, out, total, top, k, v, kv_head, first, last, row, tokens, scal
 @triton.jit(do_not_specialize=["tokens", "group"])
 def flash_attention_forward(out_ptr, lse_ptr, q, k, v, tokens, group, scale, QUERIES: tl.constexpr,
                             KEYS: tl.constexpr, HEAD: tl.constexpr, CAUSAL: tl.constexpr):  # fmt: skip
-    """One program for QUERIES queries of a head."""
+    """Compute the attention of QUERIES queries of a head per program."""
     blocks = tl.cdiv(tokens, QUERIES)
     head, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     if CAUSAL:  # the longest first, of some heads at a time, whose keys stay in L2
@@ -105,5 +105,5 @@ def flash_attention(
 
 
 def tiles(x: torch.Tensor, rows: int) -> TensorDescriptor:
-    """(batch, heads, tokens, head) in tiles of one head: rows past its last token read as 0 and are not written."""
+    """Describe (batch, heads, tokens, head) in tiles of one head. Rows past the end read as 0; stores skip them."""
     return TensorDescriptor.from_tensor(x.flatten(0, 1), [1, rows, x.shape[3]])

@@ -1,32 +1,33 @@
 """Flash attention, backward: dq, dk and dv without the matrix of scores.
 
-flash_attention_backward(q, k, v, out, lse, dout, causal) takes bfloat16 tensors: q, out and dout of shape (batch,
-heads, tokens, head), k and v of shape (batch, kv_heads, tokens, head). head is 64 or 128, tokens any number, heads a
-multiple of kv_heads: query head h reads key head h // (heads // kv_heads). With scores = q @ k^T / sqrt(head), lse is
-the natural logarithm of each query's sum of exp(scores), in float32 and of shape (batch, heads, tokens); out is
-softmax(scores) @ v as the forward pass rounded it, and dout its gradient. With causal, query i sees the keys 0 to i.
-All tensors are contiguous and start at a multiple of 16 bytes. A tensor may have more than 2**32 elements: offsets need
-64 bits. It returns dq, dk and dv, bfloat16 tensors of the shapes of q, k and v. On a GPU before sm_80, which has no
-bfloat16, all of these are float16.
+flash_attention_backward(q, k, v, out, lse, dout, causal) takes bfloat16 tensors: q, out, and dout of shape (batch,
+heads, tokens, head), and k and v of shape (batch, kv_heads, tokens, head). head is 64 or 128, tokens is any number, and
+heads is a multiple of kv_heads; query head h reads key head h // (heads // kv_heads). With scores = q @ k^T /
+sqrt(head), lse is the natural logarithm of each query's sum of exp(scores), in float32 and of shape (batch, heads,
+tokens). out is softmax(scores) @ v as the forward pass rounded it, and dout is its gradient. If causal is True, query i
+sees the keys 0 to i. All tensors are contiguous and start at a multiple of 16 bytes. A tensor may have more than 2**32
+elements, so offsets need 64 bits. It returns dq, dk, and dv, bfloat16 tensors with the shapes of q, k, and v. On a GPU
+before sm_80, which has no bfloat16, all bfloat16 tensors are float16 instead.
 
-With p = exp(scores - lse) and delta = sum(dout * out) of each query:
+With p = exp(scores - lse), and delta = sum(dout * out) for each query:
 
     dv = p^T @ dout        ds = p * (dout @ v^T - delta) / sqrt(head)        dq = ds @ k        dk = ds^T @ q
 
-where dk and dv of a key head are sums over the query heads that read it. p and ds exist one tile at a time: compute
-each tile again from q, k, v, dout, lse and delta. Round p and ds to bfloat16 for the tensor cores, and sum in float32.
-The grader checks the values, the memory traffic, and on a GPU compares the time with the formulas written as operators.
+where dk and dv of a key head are sums over the query heads that read it. p and ds exist only one tile at a time;
+recompute each tile from q, k, v, dout, lse, and delta. Round p and ds to bfloat16 for the tensor cores, and accumulate
+in float32. The grader checks the values, the memory traffic, and on a GPU compares the time with the formulas written
+as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2.1 times the sectors that the bytes of its
 loads and stores need; at most 0.4 times the bytes of inputs and outputs as a workspace; multiply-adds executed by
 tensor cores.
 
-Operations: five products of 2 * tokens**2 * head for each query head, half of them with causal; 1.37e12 for 4 x 16
-heads, 4096 tokens of 128. Bytes: 8 tensors, 540 MB. Tensor cores are the bound.
+Operations: five GEMMs of 2 * tokens**2 * head per query head, and half of that if causal; 1.37e12 for 4 x 16 heads of
+size 128 and 4096 tokens. Bytes: 8 tensors, 540 MB. The tensor cores limit the kernel.
 
-Two kernels, seven products. One holds a block of queries and loops over the keys: scores and dp, then dq; it also
-computes delta. The other holds a block of keys and loops over the queries of its group: scores and dp again, then dv
-and dk. No two programs write to the same place, so every run gives the same bits.
+Two kernels compute seven GEMMs. One holds a block of queries and loops over the keys. It computes scores and dp, then
+dq, and also delta. The other holds a block of keys and loops over the queries of its group. It computes scores and dp
+again, then dv and dk. No two programs write to the same address, so every run returns the same bits.
 """
 
 import torch
@@ -50,7 +51,7 @@ def add_keys(
     dq, query, upper, k, v, lse2, delta, at, low, high, tokens, fold, kv_head, MASKED: tl.constexpr,
     CAUSAL: tl.constexpr, HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """dq of a block of queries, with what the keys from low to high add to it. MASKED: a key may not be seen."""
+    """Add the contribution of the keys from low to high to dq of a block of queries. MASKED: some keys are hidden."""
     for begin in tl.range(low, high, KEYS, num_stages=STAGES):
         key = k.load([kv_head, begin, 0]).reshape([KEYS, HEAD])
         value = v.load([kv_head, begin, 0]).reshape([KEYS, HEAD])
@@ -69,7 +70,7 @@ def gradient_of_queries(
     dq, lses, deltas, q, k, v, out, lse, dout, tokens, padded, scale, group, CAUSAL: tl.constexpr, RAGGED: tl.constexpr,
     HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """One program for QUERIES queries of a head: dq, and lses and deltas for the other kernel, padded to whole blocks.
+    """Compute dq for QUERIES queries of a head, and lses and deltas for the other kernel, padded to whole blocks.
 
     RAGGED: the last block of keys is not full.
     """
@@ -101,10 +102,10 @@ def add_queries(
     dk, dv, key, value, q, dout, lses, deltas, at, low, high, fold, head, CAUSAL: tl.constexpr,
     HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of a block of keys, with what the queries from low to high add to them.
+    """Add the contribution of the queries from low to high to dk and dv of a block of keys.
 
-    Keys are the rows of the tiles here: p and ds come out of one product in the registers from which the next takes
-    its left operand, and never see shared memory.
+    Here keys are the rows of the tiles. One GEMM leaves p and ds in the registers from which the next reads its left
+    operand, so they never go through shared memory.
     """
     for begin in tl.range(low, high, QUERIES, num_stages=STAGES):
         query = q.load([head, begin, 0]).reshape([QUERIES, HEAD])
@@ -128,9 +129,9 @@ def gradients_of_keys(
     dk, dv, lses, deltas, q, k, v, dout, tokens, padded, scale, group, CAUSAL: tl.constexpr,
     HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """One program for KEYS keys of a key head: dk and dv, summed over the query heads that read it.
+    """Compute dk and dv for KEYS keys of a key head, summed over the query heads that read it.
 
-    Keys past the last one need no mask: they are rows of their own in every product, and these rows are not stored.
+    Keys past the last key need no mask: they are separate rows in every GEMM, and these rows are not stored.
     """
     blocks = tl.cdiv(tokens, KEYS)
     kv_head = tl.program_id(0) // blocks

@@ -1,22 +1,23 @@
 """Bias and ReLU in one kernel.
 
-bias_relu(x, bias) takes a contiguous matrix of float32, bfloat16 or float16, of any size, and a vector of the same
-dtype with one bias per column; both start at a multiple of 16 bytes. It returns relu(x + bias) as a new matrix of that
-dtype, with the sum computed in float32 and rounded once. NaN stays NaN, as in torch.relu.
-A matrix has fewer than 2**31 columns, and may have more than 2**32 elements: offsets need 64 bits.
+bias_relu(x, bias) takes a contiguous float32, bfloat16, or float16 matrix of any size, and a vector of the same dtype
+with one bias per column. Both start at a multiple of 16 bytes. It returns relu(x + bias) as a new matrix of that dtype.
+Compute the sum in float32, and round once. NaN stays NaN, as in torch.relu. A matrix has fewer than 2**31 columns, but
+it may have more than 2**32 elements, so offsets need 64 bits.
 
-In eager PyTorch this is two kernels, an addition and a ReLU. Count their bytes before you write a fused one.
-The grader checks the values, the bytes that the kernel moves, and on a GPU the time against torch.relu(x + bias).
+Eager PyTorch runs two kernels, an addition and a ReLU. Count their bytes before you write a fused kernel. The grader
+checks the values, the bytes that the kernel moves, and on a GPU the time compared with torch.relu(x + bias).
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.7 times the bytes of inputs and outputs moved.
 
-Traffic: one read and one write, 8 bytes per element in float32 and 4 in the other two; the ceiling is a copy.
-Two kernels move twice that. The bias comes from L1, or from L2 where it is long.
-As a vector the matrix is aligned whatever its width is, and a block is loaded in vectors even where rows begin at odd
-addresses: a program for each row reaches 0.5 to 0.7 of a copy there in bfloat16. The price is that each element has to
-find its column. An H200 has time for 32 instructions on each bfloat16 value; with the remainder operator, a division,
-the kernel reaches 0.92 of a copy, with a product (Granlund and Montgomery, 1994) 0.99 to 1.02, at any width.
+Traffic: one read and one write, 8 bytes per element in float32 and 4 in the 16-bit dtypes; the ceiling is copy speed.
+Two kernels move twice as many bytes. The bias comes from L1, or from L2 if it is long. As a vector, the matrix is
+aligned whatever its width is, so the kernel loads 16-byte vectors even if rows start at unaligned addresses. There, a
+kernel with one program per row reaches only 0.5 to 0.7 of copy speed in bfloat16. The price is that the kernel has to
+compute each element's column. An H200 has time for 32 instructions per bfloat16 value. With the remainder operator, a
+division, the kernel reaches 0.92 of copy speed; with a multiplication (Granlund and Montgomery, 1994), it reaches 0.99
+to 1.02, at any width.
 """
 
 import torch
@@ -32,7 +33,7 @@ def bias_relu_block(
 ):
     i = tl.arange(0, BLOCK)
     inside = start + i < n if MASKED else None
-    # The remainder by a product: reciprocal is 2^32 / columns, cut off, and the quotient at most one too small.
+    # The remainder by a multiplication: reciprocal is 2^32 / columns, truncated, so the quotient may be 1 too small.
     place = (start % columns).to(tl.uint32) + i.to(tl.uint32)
     width = columns.to(tl.uint32)
     rest = place - tl.umulhi(place, tl.full([BLOCK], reciprocal, tl.uint32)) * width
@@ -48,7 +49,7 @@ def bias_relu_block(
 def bias_relu_blocks(out, x, bias, n, columns, reciprocal, EVEN: tl.constexpr, BLOCK: tl.constexpr):
     """One program for BLOCK elements."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
-    # A vector is loaded as a whole or not at all, so only the last program has a mask.
+    # A vector load is masked completely or not at all, so only the last program needs a mask.
     if start + BLOCK <= n:
         bias_relu_block(out, x, bias, n, columns, reciprocal, start, EVEN, BLOCK, False)
     else:

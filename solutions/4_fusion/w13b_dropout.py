@@ -1,30 +1,33 @@
 """Dropout whose mask is never stored.
 
-dropout(x, p, seed, offset) takes a contiguous vector of float32 or bfloat16, of any size, and returns x / (1 - p) where
-an element is kept and 0 where it is dropped, as a new vector of that dtype, computed in float32. An element is dropped
-with the probability p, 0 <= p < 1, which may be rounded to a multiple of 2^-16. x has finite values.
-dropout_backward(dout, p, seed, offset) returns the gradient of x: dout / (1 - p) where the element was kept, else 0.
-Its mask is the mask of the forward pass with the same p, seed and offset. The mask must not be stored in memory.
+dropout(x, p, seed, offset) takes a contiguous float32 or bfloat16 vector of any size. It returns a new vector of that
+dtype, computed in float32, that contains x / (1 - p) for each element it keeps and 0 for each element it drops. It
+drops an element with probability p, 0 <= p < 1, which you may round to a multiple of 2^-16. x has finite values.
+dropout_backward(dout, p, seed, offset) returns the gradient of x, which is dout / (1 - p) where the forward pass kept
+the element, and 0 elsewhere. Its mask is the forward mask for the same p, seed, and offset. Do not store the mask in
+memory.
 
-The mask comes from a counter-based generator such as Philox (tl.rand, tl.randint4x): a function of the seed and of a
-counter, with no state. seed has 64 bits, and so has offset, a multiple of 4. Calls whose ranges offset to offset + n do
-not overlap, or whose seeds differ, have independent masks. You choose which number belongs to which element. Vectors
-start at a multiple of 16 bytes if n is a multiple of 16; they may have more than 2**32 elements.
+The mask comes from a counter-based generator such as Philox (tl.rand, tl.randint4x), a stateless function of the seed
+and a counter. seed and offset have 64 bits, and offset is a multiple of 4. Calls whose seeds differ, or whose ranges
+from offset to offset + n do not overlap, must have independent masks. You choose which number belongs to which element.
+Vectors start at a multiple of 16 bytes if n is a multiple of 16; they may have more than 2**32 elements.
 
-The grader checks the values; the masks (the share that is kept, forward against backward, and correlations between
-elements, seeds and offsets); bytes and memory; on a GPU the time against torch.native_dropout and its backward pass.
+The grader checks the values; the masks (the share of kept elements, agreement of forward and backward, and correlations
+between elements, seeds, and offsets); the bytes and the memory; and on a GPU the time compared with
+torch.native_dropout and its backward pass.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 0.01 times the bytes of inputs
 and outputs as a workspace.
 
-Traffic: one read and one write in either pass, 8 bytes per element in float32 and 4 in bfloat16; the ceiling is
-a copy. PyTorch's operator moves another byte, and holds a mask of n bytes until the backward pass.
-What bounds it is the generator. An H200 has time for 64 instructions on each float32 value and for 32 on a bfloat16
-value; ten rounds of Philox are about 50. One run for each element reaches 0.58 of a copy in float32 and 0.29 in
-bfloat16. A run gives 128 bits: four numbers of 32 bits reach all of a copy in float32 and 0.8 in bfloat16, where eight
-of 16 bits do (1.00). With 16 bits p is rounded to a multiple of 2^-16; Flash-Attention 2 is content with 8.
-Philox: Salmon, Moraes, Dror and Shaw, Parallel Random Numbers: As Easy as 1, 2, 3 (2011).
+Traffic: one read and one write in each pass, 8 bytes per element in float32 and 4 in bfloat16; the ceiling is copy
+speed. PyTorch's operator moves one more byte per element, and it keeps a mask of n bytes until the backward pass. The
+generator limits the kernel. An H200 has time for 64 instructions per float32 value and for 32 per bfloat16 value, and
+ten rounds of Philox take about 50. With one Philox call per element, the kernel reaches 0.58 of copy speed in float32
+and 0.29 in bfloat16. A call returns 128 bits. With four 32-bit numbers per call, the kernel reaches copy speed in
+float32 and 0.8 of it in bfloat16; with eight 16-bit numbers per call, it reaches copy speed in bfloat16, too (1.00).
+With 16 bits, p is rounded to a multiple of 2^-16; Flash-Attention 2 uses only 8. Philox: Salmon, Moraes, Dror and Shaw,
+Parallel Random Numbers: As Easy as 1, 2, 3 (2011).
 """
 
 import torch
@@ -36,7 +39,7 @@ BLOCK = 1024
 
 @triton.jit
 def kept(seed, position, p, BITS: tl.constexpr, BLOCK: tl.constexpr):
-    """Which of BLOCK elements are kept, from a position of the stream on that is a multiple of 4."""
+    """Return which of BLOCK elements are kept, starting at a stream position that is a multiple of 4."""
     EACH: tl.constexpr = 128 // BITS  # a run of Philox makes 128 bits, and begins at the position of its first element
     a, b, c, d = tl.randint4x(seed, position // 4 + tl.arange(0, BLOCK // EACH) * (EACH // 4))
     numbers = tl.join(tl.join(a, c), tl.join(b, d)).reshape(4 * BLOCK // EACH)  # a, b, c, d of a run, then the next run
@@ -58,7 +61,7 @@ def dropout_block(
 
 @triton.jit
 def dropout_blocks(out, x, n, p, scale, seed, offset, BLOCK: tl.constexpr):
-    """One program for BLOCK elements."""
+    """Process BLOCK elements per program."""
     BITS: tl.constexpr = 16 if x.dtype.element_ty.primitive_bitwidth == 16 else 32
     start = tl.program_id(0).to(tl.int64) * BLOCK
     if start + BLOCK <= n:
@@ -82,7 +85,7 @@ def dropout_backward(dout: torch.Tensor, p: float, seed: int, offset: int) -> to
 def two_layers(
     x: torch.Tensor, dout: torch.Tensor, p: float, seed: int, offset: int, next_seed: int, next_offset: int
 ) -> tuple[torch.Tensor, ...]:
-    """What is graded: the forward passes of two layers, then their backward passes, the last layer first."""
+    """Run the forward passes of two layers, then their backward passes, last layer first; the grader calls this."""
     out = dropout(x[0], p, seed, offset)
     next_out = dropout(x[1], p, next_seed, next_offset)
     next_dx = dropout_backward(dout[1], p, next_seed, next_offset)

@@ -1,42 +1,44 @@
 """Reading Inductor: what torch.compile fused, and why; then a function that fuses.
 
-report(code) reads a file that Inductor has written for a GPU, as TORCH_LOGS=output_code shows it: a Python module for
-each graph, one after another, each after a line such as `# graph 1 of 2`. A graph ends where Dynamo could not go on.
-In a module
+report(code) reads a file that Inductor has written for a GPU, as TORCH_LOGS=output_code shows it. It contains one
+Python module per graph, one after another, each after a line such as `# graph 1 of 2`. A graph ends where Dynamo could
+not continue. In a module,
 
-- a Triton kernel is the function below `@triton_heuristics.KIND(`. Its parameters in_ptr0, in_ptr1, … are read,
-  out_ptr0, … are written, in_out_ptr0, … are written in place, and read if an earlier launch has written them;
-- `call` allocates buffers, `buf0 = empty_strided_cuda((512, 1000), (1000, 1), torch.float32)`: shape, strides, dtype;
-- and launches: `NAME.run(arg0_1, buf0, 512000, stream=…)` a Triton kernel, with its parameters in their order,
-  `extern_kernels.mm(…, out=buf1)` or `buf1 = torch.ops.aten.sort.stable(…)` a kernel of a library;
-- `buf2 = buf1`, `buf2 = buf1[0]` and `buf2 = reinterpret_tensor(buf1, …)` are further names of buf1, and
-  reinterpret_tensor(buf1, …) among arguments is buf1;
+- a Triton kernel is the function below `@triton_heuristics.KIND(`. It reads its parameters in_ptr0, in_ptr1, …, and
+  writes out_ptr0, …. It writes in_out_ptr0, … in place, and also reads them if an earlier launch has written them;
+- `call` allocates buffers: `buf0 = empty_strided_cuda((512, 1000), (1000, 1), torch.float32)` gives the shape, strides,
+  and dtype;
+- `call` also launches kernels: `NAME.run(arg0_1, buf0, 512000, stream=…)` launches a Triton kernel, with arguments in
+  the order of its parameters, and `extern_kernels.mm(…, out=buf1)` or `buf1 = torch.ops.aten.sort.stable(…)` launches a
+  library kernel;
+- `buf2 = buf1`, `buf2 = buf1[0]` and `buf2 = reinterpret_tensor(buf1, …)` are further names for buf1, and
+  reinterpret_tensor(buf1, …) among the arguments stands for buf1;
 - the comment `# Topologically Sorted Source Nodes: […], Original ATen: [aten.mul, aten.add]` above a launch names the
-  operators of the program that are computed there. It also stands above the source of a Triton kernel.
+  operators of the program that the launch computes. The same comment also appears above the source of a Triton kernel.
 
-results/traces/inductor has such files, each packed by gzip; report gets one as plain text.
+results/traces/inductor contains such files, compressed with gzip; report receives one as plain text.
 
-The report is a dict of these facts. Lists have one element for each launch, in order, over all graphs.
+The report is a dict with these entries. Lists have one element per launch, in order, over all graphs.
 
-    graphs              how many graphs there are
-    kernels             the names that are launched: "triton_poi_fused_add_0", "extern_kernels.mm"
-    kinds               KIND of each: "pointwise", "reduction", "persistent_reduction", …; "extern" for a library's
-    operators           the operators of each, as one string: "mul, add"; other prefixes than "aten." stay
-    reasons             why each is not part of an earlier launch; the first of these that holds:
+    graphs              the number of graphs
+    kernels             the names of the launched kernels: "triton_poi_fused_add_0", "extern_kernels.mm"
+    kinds               KIND of each: "pointwise", "reduction", "persistent_reduction", …; "extern" for library kernels
+    operators           the operators of each, as one string: "mul, add"; prefixes other than "aten." stay
+    reasons             why each is not part of an earlier launch; the first of these that applies:
                         "layout"       a Triton kernel whose operators are all in MOVES: it copies to another layout
                         "graph break"  the first launch of a graph that is not the first
                         "first"        the first launch of the first graph
-                        "extern"       it is a library's kernel, or reads a buffer that one has written in its graph
+                        "extern"       it is a library kernel, or reads a buffer that one has written in its graph
                         "reduction"    it reads a buffer that a reduction or a scan has written in its graph
                         "shape"        it reads a buffer that another kernel has written in its graph
-                        "independent"  it reads none that was written in its graph
-    intermediate_bytes  bytes of all buffers that one launch writes and a later one of the same graph reads, each once;
-                        what is not allocated by empty_strided_cuda does not count
+                        "independent"  it reads no buffer that was written in its graph
+    intermediate_bytes  bytes of all buffers that one launch writes and a later launch in the same graph reads;
+                        each counts once, and only if empty_strided_cuda allocated it
 
-gated_fused(x, scale, bias) returns the same as gated, for a matrix and two vectors in float32. torch.compile compiles
-gated to two graphs and five kernels. Your function has to compile to one graph and one kernel. The grader runs the
-compiler, which generates code for a GPU without having one. `warpcheck.frontends.inductor.written(gated, x, scale,
-bias).codes` shows the code.
+gated_fused(x, scale, bias) returns the same result as gated, for a float32 matrix and two float32 vectors.
+torch.compile compiles gated to two graphs and five kernels. Your function has to compile to one graph and one kernel.
+The grader runs the compiler, which doesn't require a GPU to generate code for one.
+`warpcheck.frontends.inductor.written(gated, x, scale, bias).codes` shows the code.
 """
 
 import math
@@ -70,7 +72,7 @@ class Launch:
 
 
 def report(code: Path) -> dict:
-    """The facts about the graphs in this file, by name."""
+    """Return the report on the graphs in this file."""
     modules = re.split(r"^# graph \d+ of \d+$", code.read_text(), flags=re.M)[1:]
     graphs, nbytes = zip(*map(read, modules), strict=True)
     launches = [launch for graph in graphs for launch in graph]
@@ -85,7 +87,7 @@ def report(code: Path) -> dict:
 
 
 def read(module: str) -> tuple[list[Launch], dict[str, int]]:
-    """The launches of a graph, and the bytes of its buffers."""
+    """Return the launches of a graph and the bytes of its buffers."""
     kernels = {name: (kind, parameters.split(", ")) for kind, name, parameters in KERNEL.findall(module)}
     launches, nbytes, alias, operators = [], {}, {}, []
     _, _, body = module.partition("def call(")
@@ -116,7 +118,7 @@ def read(module: str) -> tuple[list[Launch], dict[str, int]]:
 
 
 def reason(graph: list[Launch], at: int, number: int) -> str:
-    """Why a launch of the graph of this number is not part of one before it."""
+    """Return why a launch in this graph is not part of an earlier launch."""
     launch = graph[at]
     producers = [one for one in graph[:at] if one.writes & launch.reads]
     if launch.kind != "extern" and MOVES.issuperset(launch.operators):
@@ -131,13 +133,13 @@ def reason(graph: list[Launch], at: int, number: int) -> str:
 
 
 def intermediate(graph: list[Launch], nbytes: dict[str, int]) -> int:
-    """Bytes that are written by one launch and read by a later one."""
+    """Return the bytes that one launch writes and a later launch reads."""
     crossing = {name for at, launch in enumerate(graph) for one in graph[:at] for name in one.writes & launch.reads}
     return sum(nbytes.get(name, 0) for name in crossing)
 
 
 def gated(x: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """RMS normalization, held within a limit, scaled by a diagonal matrix, and GELU."""
+    """Normalize by the RMS, clamp, scale by a diagonal matrix, and apply GELU."""
     normed = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS)
     if normed.abs().max() > LIMIT:
         normed = normed.clamp(-LIMIT, LIMIT)
@@ -145,8 +147,8 @@ def gated(x: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Ten
 
 
 def gated_fused(x: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """The same, as one kernel."""
+    """Return the same as gated, in one kernel."""
     normed = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS)
-    # a clamp that changes nothing costs nothing, while the question whether it would ends the graph; and a product with
-    # a diagonal matrix is a scale for each column
+    # A clamp that changes nothing costs almost nothing, but testing whether it would ends the graph. A GEMM with a
+    # diagonal matrix only scales each column.
     return F.gelu(normed.clamp(-LIMIT, LIMIT) * scale + bias)

@@ -1,41 +1,40 @@
 """AdamW over a list of tensors in one launch: horizontal fusion.
 
-adamw(steps, lr, beta1, beta2, eps, weight_decay, *tensors) makes a step of AdamW on a whole model, in place, and
-returns nothing. steps has a number t for each parameter: how many steps that parameter has made, including this one.
-tensors are all parameters, then the gradients, first moments (exp_avg) and second moments (exp_avg_sq), each in the
-same order.
-A parameter and its gradient have one dtype, float32 or bfloat16, the same for the whole list; moments are float32, and
-so is the arithmetic. For each element p with gradient g and moments m and v:
+adamw(steps, lr, beta1, beta2, eps, weight_decay, *tensors) performs one step of AdamW on a whole model, in place, and
+returns nothing. steps contains a number t per parameter, which counts that parameter's steps, including this one.
+tensors are all parameters, then the gradients, the first moments (exp_avg), and the second moments (exp_avg_sq), each
+in the same order. All parameters and gradients have the same dtype, float32 or bfloat16; the moments and the arithmetic
+are float32. For each element p with gradient g and moments m and v:
 
     p = p - lr * weight_decay * p
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g * g
     p = p - lr / (1 - beta1**t) * m / (sqrt(v) / sqrt(1 - beta2**t) + eps)
 
-Tensors are contiguous and of any size, including empty; there may be thousands of them, of a few elements or of a
-billion. An address is a multiple of the size of an element, but not necessarily of anything larger. No two tensors
-share memory. The grader checks the values, one launch for the whole list, the bytes that are moved, and on a GPU the
-time against a launch for each tensor.
+Tensors are contiguous and of any size, including empty. There may be thousands of them, with a few elements or a
+billion. An address is a multiple of the element size, but not necessarily of anything larger. No two tensors share
+memory. The grader checks the values, that there is one launch for the whole list, the bytes moved, and on a GPU the
+time compared with one launch per tensor.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.6 times the bytes of inputs and outputs
 moved; at most 1 launch.
 
-Start with the table: addresses, lengths and what depends on a tensor's step, one row for each tensor. Then find out
-which tensor, and which part of it, a program works on.
+Start with the table, with one row per tensor: its addresses, its length, and the values that depend on its step. Then
+let each program find its tensor and its part of that tensor.
 
-Bytes: p, g, m and v are read, p, m and v are written: 28 bytes per element in float32. The 124 million parameters of
-GPT-2 are 3.5 GB, 0.83 ms at the 4.2 TB/s that an H200 copies with. Some 15 operations per element: memory is the bound,
-once no launch is. GPT-2 has 148 tensors, and 98 of them are vectors of at most 3072 elements, for which a kernel takes
-as long as for nothing at all.
+Bytes: a step reads p, g, m, and v and writes p, m, and v, 28 bytes per element in float32. For the 124 million
+parameters of GPT-2, it moves 3.5 GB, which take 0.83 ms at the 4.2 TB/s at which an H200 copies. With about 15
+operations per element, the kernel is memory-bound if launches don't limit it. GPT-2 has 148 tensors, and 98 of them are
+vectors of at most 3072 elements, for which a kernel takes as long as for no elements at all.
 
-The list becomes one array of chunks. A table in device memory has a row for each tensor: its addresses, its length and
-the two scalars that depend on its step. A second one says for each program which tensor its chunk belongs to, so that
-a program finds its work with two dependent loads. It is the larger one, half a megabyte for GPT-2, and depends on the
-lengths alone: it stays on the device from step to step. The first one is made in each step, so that tensors may move.
-An address from a table tells the compiler nothing about its alignment: full chunks of aligned tensors promise it
-(tl.multiple_of), which makes 16-byte accesses of them.
-PyTorch's fused optimizers and NVIDIA's Apex do the same; their tables are kernel arguments, which have a limit, so a
-long list takes several launches there.
+The list becomes one array of chunks. A table in device memory has a row per tensor, with its addresses, its length, and
+the two scalars that depend on its step. A second table contains the tensor of each program's chunk, so that a program
+finds its work with two dependent loads. This second table is the larger one, half a megabyte for GPT-2, and depends
+only on the lengths, so it stays on the device from step to step. The first table is built in each step, so that tensors
+may move. An address from a table tells the compiler nothing about its alignment. For full chunks of aligned tensors,
+the kernel promises the alignment (tl.multiple_of), which leads to 16-byte accesses. PyTorch's fused optimizers and
+NVIDIA's Apex do the same, but they pass their tables as kernel arguments, whose size is limited, so a long list takes
+several launches.
 """
 
 from functools import lru_cache
@@ -66,7 +65,7 @@ ROW = np.dtype(
 
 @triton.jit
 def chunk(address, start, DTYPE: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr):
-    """Pointers to BLOCK elements of the tensor at an address."""
+    """Return pointers to BLOCK elements of the tensor at an address."""
     first = address.to(tl.pointer_type(DTYPE)) + start
     # subtle: of the same shape, all others would get the layout of the aligned ones, four elements in a row a thread,
     # and where 16-byte accesses are not possible the lanes of a warp would be 16 bytes apart
@@ -75,7 +74,7 @@ def chunk(address, start, DTYPE: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.
 
 @triton.jit
 def update(row, start, inside, scalars, PARAM: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr):
-    """One step on a chunk of the tensor that this row of the table describes."""
+    """Perform one step on a chunk of the tensor that this row of the table describes."""
     step_size, denominator, decay, beta1, rest1, beta2, rest2, eps = scalars
     p = chunk(tl.load(row), start, PARAM, BLOCK, ALIGNED)
     g = chunk(tl.load(row + 1), start, PARAM, BLOCK, ALIGNED)
@@ -93,7 +92,7 @@ def update(row, start, inside, scalars, PARAM: tl.constexpr, BLOCK: tl.constexpr
 
 @triton.jit
 def adamw_chunks(table, owners, decay, beta1, rest1, beta2, rest2, eps, PARAM: tl.constexpr, BLOCK: tl.constexpr):
-    """One program for one chunk of BLOCK elements of one tensor."""
+    """Update one chunk of BLOCK elements of one tensor per program."""
     row = table + 8 * tl.load(owners + tl.program_id(0))
     numel, first, aligned, floats = tl.load(row + 4), tl.load(row + 5), tl.load(row + 6), tl.load(row + 7)
     start = (tl.program_id(0) - first) * BLOCK
@@ -108,9 +107,9 @@ def adamw_chunks(table, owners, decay, beta1, rest1, beta2, rest2, eps, PARAM: t
 
 @lru_cache(maxsize=8)
 def owners_of(chunks: tuple[int, ...], device: torch.device, stream: int) -> torch.Tensor:
-    """The number of its tensor for each chunk, on the device.
+    """Return the index of each chunk's tensor, on the device.
 
-    stream: another one would not wait for the copy, and gets a table of its own.
+    stream: a different stream would not wait for the copy, so each stream gets its own table.
     """
     owners = np.repeat(np.arange(len(chunks), dtype=np.int32), chunks)
     return torch.from_numpy(owners).to(device, non_blocking=True)
@@ -143,7 +142,7 @@ def adamw(
     device = params[0].device
     stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
     owners = owners_of(tuple(chunks.tolist()), device, stream)
-    # nobody waits for this copy: pageable memory is read before the call returns
+    # No wait is necessary for this copy: pageable memory is read before the call returns
     rows = torch.from_numpy(table.view(np.int64)).to(device, non_blocking=True)
     dtype = tl.bfloat16 if params[0].dtype == torch.bfloat16 else tl.float32
     grid = (total,)

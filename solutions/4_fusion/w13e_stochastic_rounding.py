@@ -1,38 +1,39 @@
 """AdamW on bfloat16 parameters that are rounded at random.
 
-adamw(p, g, m, v, seed, step, lr, beta1, beta2, eps, weight_decay) makes one step of AdamW in place and returns nothing.
-p and g are contiguous bfloat16 vectors of any length, m and v contiguous float32 vectors of the same length; step is
-the number of the step, 1 or more, and seed has 64 bits. All arithmetic is in float32:
+adamw(p, g, m, v, seed, step, lr, beta1, beta2, eps, weight_decay) performs one step of AdamW in place and returns
+nothing. p and g are contiguous bfloat16 vectors of any length, and m and v are contiguous float32 vectors of the same
+length. step is the step number, 1 or more, and seed has 64 bits. All arithmetic is in float32:
 
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g * g
     x = (1 - lr * weight_decay) * p - lr / (1 - beta1**step) * m / (sqrt(v) / sqrt(1 - beta2**step) + eps)
 
-p becomes one of the two bfloat16 values around x. It becomes the value further from zero with a probability equal to
-the distance of x from the value nearer to zero, divided by the distance between the two, in steps of 2^-16. So p is x
-on average, and no float32 copy of p is needed. An infinity or NaN in x stays an infinity or NaN. All other values of x
-are at most half of bfloat16's largest value.
+p becomes one of the two bfloat16 neighbors of x. It becomes the neighbor farther from zero with a probability equal to
+the distance between x and the neighbor nearer to zero, divided by the distance between the two neighbors, in steps of
+2^-16. So p equals x on average, and AdamW needs no float32 copy of p. An infinity or NaN in x stays an infinity or NaN.
+All other values of x are at most half of bfloat16's largest value.
 
-The random bits come from a counter-based generator such as Philox (tl.randint4x). They are a function of seed, step and
-the element's index, without a state, and are never stored in memory. The same seed and step give the same bits again.
-Elements, steps (up to 2^24), and seeds have independent random bits. Tensors start at a multiple of 16 bytes if their
-length is a multiple of 16; they may have more than 2**32 elements.
+The random bits come from a counter-based generator such as Philox (tl.randint4x). They are a stateless function of the
+seed, the step, and the element's index, and are never stored in memory. The same seed and step give the same bits
+again. Different elements, steps (up to 2^24), and seeds have independent random bits. Tensors start at a multiple of 16
+bytes if their length is a multiple of 16; they may have more than 2**32 elements.
 
-The grader checks the moments exactly and p against both neighbors; then the mean of the rounding errors, overall and
-for small and large distances, correlations between elements, seeds and steps; the same bits in every order of blocks;
-bytes and memory; on a GPU the time against PyTorch's fused AdamW, which rounds to the nearest.
+The grader checks the moments exactly, and p against both neighbors. It also checks the mean of the rounding errors,
+overall and for small and large distances; correlations between elements, seeds, and steps; that every block order gives
+the same bits; the bytes and the memory; and on a GPU the time compared with PyTorch's fused AdamW, which rounds to
+nearest.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 0.01 times the bytes of inputs
 and outputs as a workspace.
 
-Traffic: 22 bytes per element, where float32 master weights and the bfloat16 copy take 28 (p in float32 is read and
-written, its copy in bfloat16 written, not read). Arithmetic: 15 operations, and a run of Philox of about 50
-instructions. An H200 has time for 64 instructions on each 8 bytes that it copies, so for 176 here: memory is the bound,
-and a run of Philox for each element, which slows dropout down, fits. A thread has four neighboring elements: 16 bytes
-of m and v, 8 of p and g. Measured on an H200: 711 us for 2 x 2^26 elements, 98% of a copy's bandwidth. A float32 has 16
-bits more than a bfloat16. Adding 16 random bits to its bit pattern and clearing the lower 16 rounds the magnitude up
-exactly if the random number and the lower bits together reach 2^16: the probability is exact.
+Traffic: 22 bytes per element, compared with 28 for float32 master weights and a bfloat16 copy (p is read and written in
+float32, and its bfloat16 copy is only written). Arithmetic: 15 operations, and a Philox call of about 50 instructions.
+An H200 has time for 64 instructions per 8 bytes that it copies, so for 176 here. The kernel is memory-bound, and it has
+time for a Philox call per element, which slows dropout down. A thread processes four neighboring elements, 16 bytes of
+m and v and 8 of p and g. Measured on an H200: 711 us for 2 x 2^26 elements, 98% of copy bandwidth. A float32 has 16
+bits more than a bfloat16. Adding 16 random bits to its bit pattern and clearing the lower 16 bits rounds the magnitude
+up if and only if the random number plus the lower bits reaches 2^16, so the probability is exact.
 """
 
 import torch
@@ -44,7 +45,7 @@ BLOCK = 512
 
 @triton.jit
 def round_stochastically(x, random):
-    """Round float32 values to one of their bfloat16 neighbors, as the lower 16 bits of random decide."""
+    """Round float32 values to one of their bfloat16 neighbors, selected by the lower 16 bits of random."""
     bits = x.to(tl.uint32, bitcast=True)
     up = (bits + (random.to(tl.uint32) & 0xFFFF)) & 0xFFFF0000
     finite = (bits & 0x7F800000) != 0x7F800000  # else a carry would turn an infinity into NaN, and NaN into -0
@@ -55,7 +56,7 @@ def round_stochastically(x, random):
 def adamw_blocks(
     p, g, m, v, n, seed, stream, decay, step_size, denominator, beta1, rest1, beta2, rest2, eps, BLOCK: tl.constexpr
 ):
-    """One program for BLOCK elements."""
+    """Update BLOCK elements per program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
     grad = tl.load(g + i, mask=inside).to(tl.float32)
@@ -98,6 +99,6 @@ def two_replicas(
     steps: list[int],
     *hyperparameters: float,
 ) -> None:
-    """Call adamw on each row of p, g, m and v, with the row's seed and step: the grader calls this."""
+    """Call adamw on each row of p, g, m and v, with the row's seed and step; the grader calls this."""
     for row in range(2):
         adamw(p[row], g[row], m[row], v[row], seeds[row], steps[row], *hyperparameters)

@@ -1,26 +1,26 @@
 """Residual addition and RMS normalization in one kernel.
 
 add_rmsnorm(x, residual, weight, eps) takes two contiguous matrices of the same shape and dtype (bfloat16 or float32, 1
-to 32768 columns) and a vector with one weight per column. It returns (y, h) in that dtype: h = x + residual, rounded to
-the dtype, and y = h * weight / sqrt(mean of h^2 over the row + eps), from the rounded h. The arithmetic is float32.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+to 32768 columns) and a vector with one weight per column. It returns (y, h) in that dtype. h is x + residual, rounded
+to the dtype, and y is h * weight / sqrt(mean of h^2 over the row + eps), computed from the rounded h. Compute in
+float32. Tensors may have more than 2**32 elements, so offsets need 64 bits.
 
-Start from the fused softmax: a row in the registers of one program. The sum is written once and never read back. The
-grader checks the values, the bytes that are moved, and on a GPU compares the time with an addition followed by
+Start from the fused softmax, in which one program holds a row in registers. Write the sum once, and never read it back.
+The grader checks the values and the bytes moved, and on a GPU it compares the time with an addition followed by
 rms_norm.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.4 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
 bank conflicts.
 
-Bytes: 4 tensors (x, residual, h, y), 1.07 GB for 16384 x 8192 bfloat16, 0.26 ms at the 4.1 TB/s that an H200 copies
-with. As two operators it is 5 tensors, because the normalization reads h again. The weights come from L2. There
-are about 5 operations per value, a twentieth of the time: memory is the bound.
+Bytes: 4 tensors (x, residual, h, y), 1.07 GB for 16384 x 8192 bfloat16, 0.26 ms at the 4.1 TB/s at which an H200
+copies. Two operators move 5 tensors, because the normalization reads h again. The weights come from L2. The kernel is
+memory-bound: its operations, about 5 per value, take a twentieth of the time.
 
 Measured for 16384 x 8192 in bfloat16 on an H200: 267 us, 1.47× faster than an addition and rms_norm, and 0.99 of the
-expert kernel's speed. That kernel holds several short rows per program, and long rows in part.
+expert kernel's speed. That kernel holds several short rows per program, and parts of long rows.
 
-The fusion is found in every inference engine for transformers, such as vLLM and TensorRT-LLM, and in Liger's
+Every inference engine for transformers, such as vLLM and TensorRT-LLM, contains this fusion, and so does Liger's
 fused_add_rms_norm (https://github.com/linkedin/Liger-Kernel). Y, X, W, N, rstd and BLOCK_SIZE are names of Triton's
 tutorial 05.
 """

@@ -1,27 +1,28 @@
 """GEMM with an epilogue: bias, GELU, a scale for each row, and the residual, before anything is stored.
 
-gemm_epilogue(a, b, bias, scale, residual) takes contiguous matrices a (m, k), b (k, n) and residual (m, n) of any size
+gemm_epilogue(a, b, bias, scale, residual) takes contiguous matrices a (m, k), b (k, n), and residual (m, n) of any size
 from 1 and a vector bias (n), all bfloat16 or all float16, and a float32 vector scale (m). It returns a new tensor (m,
-n) in their dtype:
+n) in the dtype of a:
 
     out[i, j] = scale[i] * gelu(bias[j] + sum over p of a[i, p] * b[p, j]) + residual[i, j]
     gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 
-The accumulators are float32, and so is everything that follows until the result is rounded, once. Tensors do not always
-begin at a multiple of 16 bytes, and may have more than 2**32 elements: offsets need 64 bits.
+Accumulate in float32, compute everything after that in float32, and round the result once. Tensors do not always start
+at a multiple of 16 bytes, and they may have more than 2**32 elements, so offsets need 64 bits.
 
-Start with a GEMM of week 11. When its loop is done, a program has its accumulators in registers, where you apply the
-epilogue. Pointers with masks, as in matmul, work for any size. Descriptors, as in matmul_persistent, need rows that
-start at multiples of 16 bytes. If rows do not, another kernel of yours has to copy a, b and residual first, and out at
-the end. The grader checks the values, the use of tensor cores, the bytes that are moved, and on a GPU compares the time
-with cuBLAS and one kernel for all the rest.
+Start with one of week 11's GEMMs. When its loop ends, a program has its accumulators in registers. Apply the epilogue
+to them there. Pointers with masks, as in matmul, work for any size. Descriptors, as in matmul_persistent, require rows
+that start at multiples of 16 bytes. If the rows do not, another kernel of yours has to copy a, b, and residual first,
+and out at the end. The grader checks the values, the use of tensor cores, and the bytes moved, and on a GPU it compares
+the time with cuBLAS plus one kernel for all the rest.
 
 Limits on the largest case, with room for edges on smaller ones: at most 3.5 times the bytes of inputs and outputs
 moved; at most 0.9 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor cores.
 
 Bytes: 4 m n for the residual and out, 268 MB at m = n = 8192; a kernel for the epilogue alone moves 6 m n, 403 MB in
-0.1 ms. Operations: 2 m n k, 275 billion at k = 2048. Tensor cores bound it, and while an epilogue runs, those of its SM
-idle: what it computes counts. Measured on an H200 in bfloat16 at 8192 x 8192 x 2048, in microseconds:
+0.1 ms. Operations: 2 m n k, 275 billion at k = 2048. The tensor cores limit the kernel. While an epilogue runs, the
+tensor cores of its SM are idle, so its arithmetic matters. Measured on an H200 in bfloat16 at 8192 x 8192 x 2048, in
+microseconds:
 
     this kernel without an epilogue            367    cuBLAS                            371
     with bias, GELU and scale                  398    cuBLAS, then one kernel           472
@@ -29,10 +30,10 @@ idle: what it computes counts. Measured on an H200 in bfloat16 at 8192 x 8192 x 
     with GELU by exp2 and a reciprocal         437
     with GELU by erf                           507
 
-tanh is one instruction of a unit that makes 16 results per cycle (week 9 took two). To ask for the residual before the
-loop, or to prefetch it to L2, changed nothing; two programs of 128 x 128 per SM reach 433.
-Beside cuBLAS with the bias and one kernel, times as fast: 16 x 8192 x 8192 1.16, 128 rows 1.10, 1024^3 1.40, 2048^3
-1.12, 4096^3 1.05, 8192 x 16384 x 4096 1.07, 4095 x 4097 x 4099 2.7.
+tanh is one instruction on a unit that returns 16 results per cycle (week 9 used two). Loading the residual before the
+loop, or prefetching it to L2, changed nothing; two programs per SM with tiles of 128 x 128 take 433. Speedup over
+cuBLAS with the bias and one kernel: 16 x 8192 x 8192 1.16, 128 rows 1.10, 1024^3 1.40, 2048^3 1.12, 4096^3 1.05, 8192 x
+16384 x 4096 1.07, 4095 x 4097 x 4099 2.7.
 """
 
 from collections.abc import Sequence
@@ -45,7 +46,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 @triton.jit
 def gelu(x):
-    """The formula above. triton.language has exp, exp2 and sigmoid, and no tanh."""
+    """Apply the formula above. triton.language has exp, exp2, and sigmoid, but no tanh."""
     z = x * (0.7978845608028654 + 0.035677408136300125 * x * x)
     tanh = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [z], tl.float32, True, 1)
     half = 0.5 * x
@@ -57,12 +58,12 @@ def product_with_epilogue(
     a, b, bias, scale, residual, out, m, n, k,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of ROWS x COLUMNS of out. Where matrices are descriptors, what they read beyond the edge is 0."""
+    """Compute tiles of ROWS x COLUMNS of out. Descriptors read 0 beyond the edge of a matrix."""
     HALF: tl.constexpr = COLUMNS // 2
     down, across = tl.cdiv(m, ROWS), tl.cdiv(n, COLUMNS)
-    # flatten makes one loop of two: copies for the next tile are in flight during the epilogue of this one
+    # flatten merges the two loops: copies for the next tile are in flight during the epilogue of this tile
     for tile in tl.range(tl.program_id(0), down * across, tl.num_programs(0), flatten=True):
-        # GROUP tiles below one another, then the next column of tiles: programs in flight share rows of a and b in L2.
+        # Go down GROUP tiles before the next column of tiles, so that programs in flight share rows of a and b in L2.
         first = tile // (GROUP * across) * GROUP
         height = min(down - first, GROUP)
         row = (first + tile % (GROUP * across) % height) * ROWS
@@ -74,7 +75,7 @@ def product_with_epilogue(
 
         rows = row + tl.arange(0, ROWS)
         of_rows = tl.load(scale + rows, mask=rows < m)[:, None]
-        # In halves: what waits in shared memory for its copy, in or out, takes the place of a stage.
+        # In halves, because the shared memory buffers for these copies take the space of a stage.
         halves = tl.reshape(total, (ROWS, 2, HALF)).permute(0, 2, 1).split()
         for i in tl.static_range(2):
             columns = column + i * HALF + tl.arange(0, HALF)
@@ -93,14 +94,14 @@ def copy_rows(out, x, columns, out_stride, x_stride, BLOCK: tl.constexpr):
 
 
 def copied(x: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
-    """The columns that both have, from rows of one stride to rows of another."""
+    """Copy the columns that both matrices have, from rows with one stride to rows with another."""
     columns = min(x.shape[1], into.shape[1])
     copy_rows[x.shape[0], triton.cdiv(columns, 4096)](into, x, columns, into.shape[1], x.shape[1], 4096, num_warps=8)
     return into
 
 
 def pitched(x: torch.Tensor) -> torch.Tensor:
-    """Memory for x in rows that start at multiples of 16 bytes, as tensor copies want them."""
+    """Allocate memory for x in rows that start at multiples of 16 bytes, as TMA requires."""
     return x.new_empty(x.shape[0], triton.cdiv(x.shape[1], 8) * 8)
 
 
@@ -134,7 +135,7 @@ def gemm_epilogue(
     made = out if n % 8 == 0 else pitched(out)
     device = torch.cuda.get_device_properties(a.device)
     multiprocessors = device.multi_processor_count
-    # Before Hopper, which has TMA, Triton makes loads of descriptors: no stage waits in shared memory.
+    # Before Hopper, which has TMA, Triton compiles descriptors to loads, without stages in shared memory.
     tiles = tiles_in(device.shared_memory_per_block_optin) if device.major >= 9 else TILES
     rows, columns, depth, stages, warps, _ = tile_for(multiprocessors, tiles, m, n)
     programs = min(multiprocessors, triton.cdiv(m, rows) * triton.cdiv(n, columns))
@@ -151,7 +152,7 @@ def gemm_epilogue(
 
 
 def tile_for(multiprocessors: int, among: Sequence[Tile], m: int, n: int) -> Tile:
-    """The tile that takes the least time: as many rounds as the multiprocessors need for all tiles, times its own."""
+    """Return the tile with the least total time: the number of waves on all SMs times the time per tile."""
 
     def time(tile: Tile) -> float:
         tiles = triton.cdiv(m, tile[0]) * triton.cdiv(n, tile[1])
@@ -161,6 +162,6 @@ def tile_for(multiprocessors: int, among: Sequence[Tile], m: int, n: int) -> Til
 
 
 def tiles_in(shared: int) -> list[Tile]:
-    """The tiles of which two stages fit into bytes of shared memory beside halves of residual's and of out's."""
+    """Return the tiles whose two stages fit into shared memory with halves of residual's and out's tiles."""
     stages = {tile: (shared - 2 * tile[0] * tile[1]) // (2 * tile[2] * (tile[0] + tile[1])) for tile in TILES}
     return [(*tile[:3], min(tile[3], stages[tile]), *tile[4:]) for tile in TILES if stages[tile] >= 2]

@@ -1,33 +1,34 @@
 """SwiGLU: two GEMMs and their gate in one kernel, and its backward.
 
 swiglu(x, w, dh) takes contiguous matrices x (m, k) and w (2 n, k), both bfloat16 or both float16, and dh, which is None
-or a contiguous matrix (m, n) in their dtype. w has the n rows for gate, then the n rows for up:
+or a contiguous matrix (m, n) in the dtype of x. w has n rows for gate, then n rows for up:
 
     gate = x @ w[:n].T    up = x @ w[n:].T    h = silu(gate) * up    silu(g) = g / (1 + exp(-g))
 
-Without dh, as in inference, it returns h alone, a new tensor (m, n). With dh, the gradient of h, it returns (h, dx,
-dw), where dx and dw are the gradients of x and w, in their shapes. All results have the dtype of x. The accumulators
-are float32, and h is rounded once. The operands of the GEMMs for dx and dw may be rounded. n and k are multiples of 8,
-every tensor starts at a multiple of 16 bytes, and all have fewer than 2**31 elements.
+Without dh, as in inference, it returns only h, a new tensor (m, n). With dh, the gradient of h, it returns (h, dx, dw),
+where dx and dw are the gradients of x and w and have their shapes. All results have the dtype of x. Accumulate in
+float32, and round h once. You may round the operands of the GEMMs for dx and dw. n and k are multiples of 8, every
+tensor starts at a multiple of 16 bytes, and all have fewer than 2**31 elements.
 
-Start with h: a program with two accumulator tiles, for which it loads each block of x once. In the backward pass,
-compute the gradients of gate and up element by element, and dx and dw from these by one GEMM each. You decide whether
-to keep gate and up or to recompute them. The grader checks the values, the use of tensor cores, the bytes that are
-moved, and on a GPU compares the time of h alone with cuBLAS for both GEMMs and one kernel for the gate.
+Start with h. Give each program two accumulator tiles, and load each block of x once for both. In the backward pass,
+compute the gradients of gate and up element by element, and from these dx and dw with one GEMM each. You decide whether
+to keep gate and up or to recompute them. The grader checks the values, the use of tensor cores, and the bytes moved,
+and on a GPU it compares the time of h alone with cuBLAS for both GEMMs plus one kernel for the gate.
 
 Limits on the largest case, with room for edges on smaller ones: at most 3.5 times the bytes of inputs and outputs
 moved; multiply-adds executed by tensor cores.
 
-Operations: 4 m n k forward, 1.9e12 for 8192 tokens in Llama 3 8B (n = 14,336, k = 4096), and 8 m n k backward: tensor
-cores bound it. Fusing saves gate and up, written and read, 940 MB. Where there is a backward pass they are kept, 470
-MB, and their gradients take their place, for which 5 tensors of the size of h move. On an H200, in microseconds:
+Operations: 4 m n k forward, 1.9e12 for 8192 tokens in Llama 3 8B (n = 14,336, k = 4096), and 8 m n k backward. The
+tensor cores limit the kernels. Fusing saves writing and reading gate and up, 940 MB. If there is a backward pass, it
+keeps them, 470 MB, and their gradients overwrite them, which moves 5 tensors the size of h. On an H200, in
+microseconds:
 
     h: one dot of both blocks          2556    cuBLAS, both products              2559
     h: a dot for each                  3937    cuBLAS, then one kernel            2721
     h: tiles of 256, which spill     21,850
     gradients of gate and up            293    torch.compile                       410
 
-Beside cuBLAS and one kernel, times as fast for h of 16 rows 1.16, 64 1.18, 256 1.10, 1000 1.11, 8192 1.07.
+Speedup of h over cuBLAS and one kernel: 16 rows 1.16, 64 1.18, 256 1.10, 1000 1.11, 8192 1.07.
 """
 
 import torch
@@ -41,7 +42,7 @@ GROUP = tl.constexpr(8)
 
 @triton.jit
 def tile_of(number, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """First row and column of a tile. The last group may have fewer rows of tiles than GROUP."""
+    """Return the first row and column of a tile. The last group may have fewer than GROUP rows of tiles."""
     down, across = tl.cdiv(m, ROWS), tl.cdiv(n, COLUMNS)
     first = number // (GROUP * across) * GROUP
     height = min(down - first, GROUP)
@@ -51,19 +52,19 @@ def tile_of(number, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def sigmoid(x):
-    """(1 + tanh(x / 2)) / 2: one instruction of the unit for such functions, where exp2 and a reciprocal are two."""
+    """Return (1 + tanh(x / 2)) / 2. tanh uses the special function unit once; exp2 and a reciprocal use it twice."""
     return 0.5 + 0.5 * tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [0.5 * x], tl.float32, True, 1)
 
 
 @triton.jit
 def halves(x):
-    """The left and the right half of the columns. A thread that holds sums has as many of either: nothing moves."""
+    """Split the columns into halves. A thread holds equally many accumulators of both, so no data moves."""
     return tl.reshape(x, (x.shape[0], 2, x.shape[1] // 2)).permute(0, 2, 1).split()
 
 
 @triton.jit
 def store(out, row, column, x):
-    """In two halves: each waits in shared memory to be copied, which leaves room for another stage."""
+    """Store in two halves, whose smaller buffer in shared memory leaves room for another stage."""
     parts = halves(x)
     for i in tl.static_range(2):
         out.store([row, column + i * parts[i].shape[1]], parts[i].to(out.dtype))
@@ -74,9 +75,9 @@ def gated_product(
     x, w, h, kept_gate, kept_up, m, n, k,
     KEEP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """h = silu(gate) * up. w is described as (2, n, k): a block of it has as many rows of gate as of up.
+    """Compute h = silu(gate) * up. The descriptor of w is (2, n, k): a block has equally many rows of gate and up.
 
-    kept_gate and kept_up may be None without KEEP.
+    Without KEEP, kept_gate and kept_up may be None.
     """
     tiles = tl.cdiv(m, ROWS) * tl.cdiv(n, COLUMNS)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
@@ -94,7 +95,7 @@ def gated_product(
 
 @triton.jit
 def gate_backward(kept, dh, n, BLOCK: tl.constexpr):
-    """In place: gate and up become their gradients. A row of kept has n columns of gate, then n of up."""
+    """Overwrite gate and up with their gradients. A row of kept has n columns of gate, then n of up."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < n
@@ -112,7 +113,7 @@ def product(
     a, b, out, m, n, k,
     A_BY_COLUMNS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """out = a @ b, as in matmul_persistent of week 11."""
+    """Compute out = a @ b, as in week 11's matmul_persistent."""
     tiles = tl.cdiv(m, ROWS) * tl.cdiv(n, COLUMNS)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         row, column = tile_of(tile, m, n, ROWS, COLUMNS)
@@ -156,7 +157,7 @@ def swiglu(
 
 
 def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a @ b, where a is stored by rows or by columns."""
+    """Return a @ b for a row-major or column-major a."""
     (m, k), n = a.shape, b.shape[1]
     out = a.new_empty(m, n)
     programs, rows, columns, depth, options = plan(a.device, m, n)
@@ -176,9 +177,9 @@ def described(x: torch.Tensor, *block: int) -> TensorDescriptor:
 
 
 def plan(device: torch.device, m: int, n: int) -> tuple[int, int, int, int, dict[str, int]]:
-    """For m x n sums: programs, rows, columns and depth of a tile, and how it is compiled.
+    """Return the launch for m x n results: programs, rows, columns, and depth of a tile, and compile options.
 
-    The tile is the one that takes the least time: as many rounds as the multiprocessors need for all, times its own.
+    The tile has the least total time: the number of waves on all SMs times the time per tile.
     """
     properties = torch.cuda.get_device_properties(device)
     multiprocessors = properties.multi_processor_count
@@ -186,7 +187,7 @@ def plan(device: torch.device, m: int, n: int) -> tuple[int, int, int, int, dict
     def tiles(tile: tuple[int, int, int, int, int, float]) -> int:
         return triton.cdiv(m, tile[0]) * triton.cdiv(n, tile[1])
 
-    # Before Hopper, which has TMA, Triton makes loads of descriptors: no stage waits in shared memory.
+    # Before Hopper, which has TMA, Triton compiles descriptors to loads, without stages in shared memory.
     fitting = tiles_in(properties.shared_memory_per_block_optin) if properties.major >= 9 else TILES
     best = min(fitting, key=lambda tile: triton.cdiv(tiles(tile), multiprocessors) * tile[0] * tile[1] / tile[-1])
     rows, columns, depth, stages, warps, _ = best
@@ -194,6 +195,6 @@ def plan(device: torch.device, m: int, n: int) -> tuple[int, int, int, int, dict
 
 
 def tiles_in(shared: int) -> list[tuple[int, int, int, int, int, float]]:
-    """The tiles of which two stages fit into bytes of shared memory beside half of out's, with as many as fit."""
+    """Return the tiles whose two stages and half of out's tile fit into shared memory, with the stages that fit."""
     stages = {tile: (shared - tile[0] * tile[1]) // (2 * tile[2] * (tile[0] + tile[1])) for tile in TILES}
     return [(*tile[:3], min(tile[3], stages[tile]), *tile[4:]) for tile in TILES if stages[tile] >= 2]

@@ -1,32 +1,33 @@
 """Cross-entropy: loss and gradient without stored probabilities.
 
-cross_entropy(logits, labels, ignore_index, gradient) takes a contiguous matrix of logits (rows, classes) in bfloat16
-or float32, of 2 to 262144 classes, and for each row a label as int64. It returns loss, one float32 per row, and if
-gradient is True also dlogits, of the shape and dtype of the logits: (loss, dlogits).
+cross_entropy(logits, labels, ignore_index, gradient) takes a contiguous matrix of logits (rows, classes) in bfloat16 or
+float32, with 2 to 262144 classes, and one int64 label per row. It returns loss, one float32 per row. If gradient is
+True, it returns (loss, dlogits), where dlogits has the shape and dtype of the logits.
 
     loss = log(sum of exp(logits[r, :])) - logits[r, labels[r]]
     dlogits = (softmax(logits[r, :]) - 1 at the label) / number of rows whose label is not ignore_index
 
-dlogits is the gradient of the mean loss over those rows. A row with the label ignore_index has loss 0 and gradient 0.
-A label that is neither that nor a class is an error: nothing may be read outside of the row, and its loss and
-gradient are NaN, so that nobody overlooks it. The arithmetic is float32, and right for logits of up to a million in
-size, and for classes masked with -inf, as long as the label is not. The matrix may have more than 2**32 elements:
-offsets need 64 bits.
+dlogits is the gradient of the mean loss over the rows whose label is not ignore_index. A row with the label
+ignore_index has loss 0 and gradient 0. A label that is neither ignore_index nor a class is an error. For such a row,
+read nothing outside the row, and return NaN as loss and gradient, so that nobody overlooks the error. Compute in
+float32. The results must be right for logits with magnitudes up to a million, and for classes masked with -inf, as long
+as the label's class isn't masked. The matrix may have more than 2**32 elements, so offsets need 64 bits.
 
-Start with one program per row and an online maximum and sum, chunk by chunk; then a second loop for the gradient. The
-grader checks the values, the bytes that are moved, the memory that is allocated, and on a GPU compares the time with
+Start with one program per row and an online maximum and sum, chunk by chunk; then add a second loop for the gradient.
+The grader checks the values, the bytes moved, and the memory allocated, and on a GPU it compares the time with
 PyTorch's operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.8 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
 bank conflicts; at most 0.1 times the bytes of inputs and outputs as a workspace.
 
-Bytes: the loss alone reads the logits, 2.1 GB for 8192 x 128256 bfloat16, 0.47 ms at the 4.5 TB/s that an H200 reads
-with. With the gradient it writes as much: 1.0 ms at the 4.2 TB/s that it copies with. The logits are loaded a second
-time for the gradient, partly from L2. So memory is the bound, and the probabilities are never stored.
+Bytes: the loss alone reads the logits, 2.1 GB for 8192 x 128256 bfloat16, 0.47 ms at the 4.5 TB/s at which an H200
+reads. With the gradient, the kernel writes as many bytes again, 1.0 ms at the 4.2 TB/s at which an H200 copies. It
+loads the logits a second time for the gradient, partly from L2. So the kernel is memory-bound, and it never stores the
+probabilities.
 
 Measured for 8192 x 128256 in bfloat16 with the gradient on an H200: 1.59 ms, 2.9× faster than PyTorch's operators. The
-expert kernel takes 0.74 of that time: it keeps a part of each row in registers and loads the next row meanwhile.
+expert kernel takes 0.74 of that time, because it keeps a part of each row in registers and prefetches the next row.
 
 The kernel is Liger's (https://github.com/linkedin/Liger-Kernel, cross_entropy.py; n_non_ignore and n_cols are its
 names), with the online softmax of Milakov and Gimelshein (2018). m_i, l_i, alpha and p are names of FlashAttention.
@@ -39,8 +40,8 @@ import triton.language as tl
 LOWEST = tl.constexpr(-3.4028234663852886e38)  # the least float32, since (-inf) - (-inf) would be NaN
 
 
-# By default Triton compiles again for an integer that is 1 or a multiple of 16, and for another alignment of a pointer.
-# The arguments named here change from batch to batch, and the code gains nothing from knowing them.
+# By default, Triton recompiles for an integer that is 1 or a multiple of 16, and for a different pointer alignment.
+# The arguments named here change from batch to batch, and specializing on them gains nothing.
 @triton.jit(do_not_specialize=["rows", "ignore_index"], do_not_specialize_on_alignment=["labels"])
 def count_labels(n_non_ignore, labels, rows, ignore_index, BLOCK: tl.constexpr):
     """Count the labels that are not ignore_index."""

@@ -1,30 +1,31 @@
 """Residual addition and RMS normalization in one kernel.
 
 add_rmsnorm(x, residual, weight, eps) takes two contiguous matrices of the same shape and dtype (bfloat16 or float32, 1
-to 32768 columns) and a vector with one weight per column. It returns (y, h) in that dtype: h = x + residual, rounded to
-the dtype, and y = h * weight / sqrt(mean of h^2 over the row + eps), from the rounded h. The arithmetic is float32.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+to 32768 columns) and a vector with one weight per column. It returns (y, h) in that dtype. h is x + residual, rounded
+to the dtype, and y is h * weight / sqrt(mean of h^2 over the row + eps), computed from the rounded h. Compute in
+float32. Tensors may have more than 2**32 elements, so offsets need 64 bits.
 
-Start from the fused softmax: a row in the registers of one program. The sum is written once and never read back. The
-grader checks the values, the bytes that are moved, and on a GPU compares the time with an addition followed by
+Start from the fused softmax, in which one program holds a row in registers. Write the sum once, and never read it back.
+The grader checks the values and the bytes moved, and on a GPU it compares the time with an addition followed by
 rms_norm.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.4 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
 bank conflicts.
 
-Bytes: 4 tensors (x, residual, h, y), 1.07 GB for 16384 x 8192 bfloat16, 0.26 ms at the 4.1 TB/s that an H200 copies
-with. As two operators it is 5 tensors, because the normalization reads h again. The weights come from L2. There
-are about 5 operations per value, a twentieth of the time: memory is the bound.
+Bytes: 4 tensors (x, residual, h, y), 1.07 GB for 16384 x 8192 bfloat16, 0.26 ms at the 4.1 TB/s at which an H200
+copies. Two operators move 5 tensors, because the normalization reads h again. The weights come from L2. The kernel is
+memory-bound: its operations, about 5 per value, take a twentieth of the time.
 
-Two loads, a reduction and two stores leave memory idle in between, unless other programs fill in. Up to 4096 columns
-many programs of 2 warps do, each with several 16-byte loads per thread in flight. Longer rows get the 32 warps that a
-program may have: at 8192 columns that is a single 16-byte load per thread and tensor. A row whose length is not a power
-of two needs the same wide accesses: where a power of two divides it, columns is passed as a product, and the compiler
-sees it. At 5000 columns that alone made 0.98 of the copy's speed from 0.55; several blocks instead of one, with few
-masked lanes, let short and long rows share their settings. Where 16 bytes do not divide a row, a program begins at the
-first multiple of 16 bytes within it and treats the few elements at either end separately. Rows that do not fit into
-registers are held in part; the rest of h is read again, from L2, as it was written a moment ago.
+Between two loads and two stores, a program's reduction leaves memory idle, unless other programs fill the gap. Up to
+4096 columns, many programs with 2 warps do so, each with several 16-byte loads per thread in flight. Longer rows get 32
+warps, the most that a program may have; at 8192 columns, that leaves a single 16-byte load per thread and tensor. Rows
+whose length is not a power of two need the same wide accesses. If a power of two divides the length, columns is passed
+as a product, so that the compiler sees the divisor. At 5000 columns, that alone raised the speed from 0.55 to 0.98 of
+copy speed. With several blocks instead of one, and few masked lanes, short and long rows can share their settings. If
+the row length is not a multiple of 16 bytes, a program starts at the row's first multiple of 16 bytes and handles the
+few elements at both ends separately. Of rows that do not fit into registers, a program holds a part; it reads the rest
+of h again, from L2, because it has just been written.
 
     columns (bfloat16)    of the copy's speed (H200)    torch.compile and Liger beside it
     1024                  1.01                          1.00 and 1.00
@@ -35,7 +36,7 @@ registers are held in part; the rest of h is read again, from L2, as it was writ
     65536                 0.92                          0.75 and 0.36
     131072                0.89                          0.75
 
-The fusion is found in every inference engine for transformers, such as vLLM and TensorRT-LLM, and in Liger.
+Every inference engine for transformers, such as vLLM and TensorRT-LLM, contains this fusion, and so does Liger.
 """
 
 import torch
@@ -48,7 +49,7 @@ def add_rmsnorm_rows(
     y, h, x, residual, weight, rows, vectors, eps,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program for ROWS rows, held as PARTS blocks of BLOCK columns."""
+    """Add and normalize ROWS rows per program, held as PARTS blocks of BLOCK columns."""
     columns = vectors * WIDTH  # the compiler now knows what divides it, and with it every offset
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     lane = tl.arange(0, BLOCK)[None, :]
@@ -80,9 +81,9 @@ def add_rmsnorm_long(
     y, h, x, residual, weight, columns, eps,
     WIDTH: tl.constexpr, EVEN: tl.constexpr, HELD: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program for a row: it holds HELD blocks of h, and reads the others again, from L2, PARTS at a time."""
+    """Add and normalize one row per program. Hold HELD blocks of h, and reread the others from L2, PARTS at a time."""
     lane = tl.arange(0, BLOCK // WIDTH)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-    # A row is a middle of whole vectors of WIDTH elements, and up to WIDTH - 1 elements at either end of it.
+    # A row consists of whole vectors of WIDTH elements, and of up to WIDTH - 1 single elements at either end.
     begin = tl.program_id(0).to(tl.int64) * columns
     end = begin + columns
     middle = tl.cdiv(begin, WIDTH) * WIDTH
@@ -116,7 +117,7 @@ def add_rmsnorm_long(
 
 @triton.jit
 def load(x, residual, column, stop, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """PARTS blocks of both from `column` on, 0 from `stop` on: all loads before the first store."""
+    """Load PARTS blocks of both, starting at `column`, with 0 from `stop`. All loads precede the first store."""
     pairs = ()
     for part in tl.static_range(PARTS):
         at = column + part * BLOCK
@@ -127,7 +128,7 @@ def load(x, residual, column, stop, PARTS: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def add(h, pairs, column, stop, sums, BLOCK: tl.constexpr):
-    """Store h, and return it as it is rounded, and sums with its squares added."""
+    """Store h, and return it rounded, together with the sums after adding its squares."""
     totals = ()
     for part in tl.static_range(len(pairs)):
         total = (pairs[part][0].to(tl.float32) + pairs[part][1].to(tl.float32)).to(h.dtype.element_ty)
@@ -166,7 +167,7 @@ def add_rmsnorm(
 
 
 def split(columns: int) -> tuple[int, int]:
-    """How many blocks hold a row, and how wide each is: as few as leave few lanes beyond the row."""
+    """Return how many blocks hold a row and how wide each is: the fewest that leave few lanes beyond the row."""
     block = triton.next_power_of_2(columns)
     while block > 64 and triton.cdiv(columns, block) * block > 1.25 * columns:
         block //= 2

@@ -1,29 +1,30 @@
 """Cross-entropy: loss and gradient without stored probabilities.
 
-cross_entropy(logits, labels, ignore_index, gradient) takes a contiguous matrix of logits (rows, classes) in bfloat16
-or float32, of 2 to 262144 classes, and for each row a label as int64. It returns loss, one float32 per row, and if
-gradient is True also dlogits, of the shape and dtype of the logits: (loss, dlogits).
+cross_entropy(logits, labels, ignore_index, gradient) takes a contiguous matrix of logits (rows, classes) in bfloat16 or
+float32, with 2 to 262144 classes, and one int64 label per row. It returns loss, one float32 per row. If gradient is
+True, it returns (loss, dlogits), where dlogits has the shape and dtype of the logits.
 
     loss = log(sum of exp(logits[r, :])) - logits[r, labels[r]]
     dlogits = (softmax(logits[r, :]) - 1 at the label) / number of rows whose label is not ignore_index
 
-dlogits is the gradient of the mean loss over those rows. A row with the label ignore_index has loss 0 and gradient 0.
-A label that is neither that nor a class is an error: nothing may be read outside of the row, and its loss and
-gradient are NaN, so that nobody overlooks it. The arithmetic is float32, and right for logits of up to a million in
-size, and for classes masked with -inf, as long as the label is not. The matrix may have more than 2**32 elements:
-offsets need 64 bits.
+dlogits is the gradient of the mean loss over the rows whose label is not ignore_index. A row with the label
+ignore_index has loss 0 and gradient 0. A label that is neither ignore_index nor a class is an error. For such a row,
+read nothing outside the row, and return NaN as loss and gradient, so that nobody overlooks the error. Compute in
+float32. The results must be right for logits with magnitudes up to a million, and for classes masked with -inf, as long
+as the label's class isn't masked. The matrix may have more than 2**32 elements, so offsets need 64 bits.
 
-Start with one program per row and an online maximum and sum, chunk by chunk; then a second loop for the gradient. The
-grader checks the values, the bytes that are moved, the memory that is allocated, and on a GPU compares the time with
+Start with one program per row and an online maximum and sum, chunk by chunk; then add a second loop for the gradient.
+The grader checks the values, the bytes moved, and the memory allocated, and on a GPU it compares the time with
 PyTorch's operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.8 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
 bank conflicts; at most 0.1 times the bytes of inputs and outputs as a workspace.
 
-Bytes: the loss alone reads the logits, 2.1 GB for 8192 x 128256 bfloat16, 0.47 ms at the 4.5 TB/s that an H200 reads
-with. With the gradient it writes as much: 1.0 ms at the 4.2 TB/s that it copies with. Operations: about 15 instructions
-per logit, nearly half of what the SMs can issue in that time, so each one counts. Shares measured on an H200:
+Bytes: the loss alone reads the logits, 2.1 GB for 8192 x 128256 bfloat16, 0.47 ms at the 4.5 TB/s at which an H200
+reads. With the gradient, the kernel writes as many bytes again, 1.0 ms at the 4.2 TB/s at which an H200 copies.
+Operations: about 15 instructions per logit, nearly half of the instructions that the SMs can issue in that time, so
+each instruction counts. Shares measured on an H200:
 
     classes, dtype      loss, of reading    compiled    loss and gradient, of a copy    compiled    Liger
     32000 bfloat16      0.98                0.33        0.88                            0.36        0.46
@@ -34,13 +35,13 @@ per logit, nearly half of what the SMs can issue in that time, so each one count
     128256 float32      0.99                0.71        0.76                            0.56        0.61
     262144 float32      0.97                0.74        0.68                            0.57        0.57
 
-The probabilities are never stored: what a row needs for them is a maximum and a sum, and then each is an exponential.
-Its logits are loaded a second time, and L2 has them if all rows in flight fit. So the longer the rows, the fewer
-programs per SM, down to one of 32 warps, which no other program covers while it waits: it keeps two blocks in
-registers, and once these are written loads two of the next row in their place.
-Where the number of classes is odd, seven rows of eight begin between multiples of 16 bytes. A row is then a middle of
-whole vectors, which starts at the first such multiple, and single elements at its two ends.
-A program for a row and two loops are Liger's way; sums for each thread, as in torch.compile's code, need no barrier.
+The kernel never stores the probabilities. Given a row's maximum and sum, each probability takes one exponential. The
+kernel loads the row's logits a second time, and L2 holds them if all rows in flight fit. So the longer the rows, the
+fewer programs run per SM, down to a single program with 32 warps, whose waits no other program can hide. It keeps two
+blocks in registers, and after storing their gradient, it loads two blocks of the next row into the same registers. If
+the number of classes is odd, seven of eight rows start between multiples of 16 bytes. Such a row consists of whole
+vectors, which start at the first multiple of 16 bytes, and of single elements at its two ends. Liger also uses one
+program per row and two loops; per-thread sums, as in torch.compile's code, need no barrier.
 """
 
 import torch
@@ -53,7 +54,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 @triton.jit(do_not_specialize=["rows", "ignore_index"], do_not_specialize_on_alignment=["labels"])
 def count_labels(counted, labels, rows, ignore_index, BLOCK: tl.constexpr):
-    """How many labels are not ignore_index."""
+    """Count the labels that are not ignore_index."""
     total = tl.zeros([BLOCK], tl.int32)
     for first in range(0, rows, BLOCK):
         row = first + tl.arange(0, BLOCK)
@@ -67,7 +68,7 @@ def cross_entropy_rows(
     loss, dlogits, logits, labels, counted, rows, classes, ignore_index, GRADIENT: tl.constexpr,
     WIDTH: tl.constexpr, HELD: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Row after row: HELD blocks of it stay in registers, the others are loaded twice, PARTS at a time."""
+    """Process row after row. HELD blocks stay in registers; the others are loaded twice, PARTS at a time."""
     ONCE: tl.constexpr = "evict_first" if GRADIENT else ""  # L2 is for what is loaded a second time
     AGAIN: tl.constexpr = "evict_last" if GRADIENT else ""
     lane = tl.arange(0, BLOCK // WIDTH)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
@@ -99,8 +100,8 @@ def cross_entropy_rows(
             share = tl.where(known, 1.0 / tl.load(counted).to(tl.float32), otherwise)
             scale = tl.where(known, share / total, otherwise)
             store(dlogits + middle, lane, stop, held, highest, scale, BLOCK)
-            # Its registers are free: the next row's first blocks come from memory while the other blocks of this row,
-            # the last first, come from L2.
+            # Their registers are free, so the next row's first blocks come from memory while this row's other blocks
+            # come from L2, last block first.
             following = row + tl.num_programs(0)
             _, next_middle, next_stop = vectors_of(following, rows, classes, WIDTH)
             held = load(logits + next_middle, lane, next_stop, HELD, BLOCK, ONCE)
@@ -119,9 +120,9 @@ def cross_entropy_rows(
 
 @triton.jit
 def vectors_of(row, rows, classes, WIDTH: tl.constexpr):
-    """Where a row begins, where its whole vectors of WIDTH elements do, and how many elements these are.
+    """Return the start of a row, the start of its whole vectors of WIDTH elements, and their number of elements.
 
-    Before and behind them are up to WIDTH - 1 elements. The compiler sees that both are multiples of WIDTH.
+    Up to WIDTH - 1 elements precede and follow them. The compiler sees that both are multiples of WIDTH.
     """
     begin = row.to(tl.int64) * classes
     vectors = tl.maximum((begin + classes) // WIDTH - tl.cdiv(begin, WIDTH), 0).to(tl.int32)
@@ -130,7 +131,7 @@ def vectors_of(row, rows, classes, WIDTH: tl.constexpr):
 
 @triton.jit
 def load(source, column, stop, PARTS: tl.constexpr, BLOCK: tl.constexpr, EVICTION: tl.constexpr):
-    """PARTS blocks from `column` on, as they lie in memory, -inf from `stop` on. Whole vectors are masked, or none."""
+    """Load PARTS blocks as stored, starting at `column`, with -inf from `stop`. Masks cover whole vectors only."""
     parts = ()
     for part in tl.static_range(PARTS):
         at = column + part * BLOCK
@@ -140,18 +141,18 @@ def load(source, column, stop, PARTS: tl.constexpr, BLOCK: tl.constexpr, EVICTIO
 
 @triton.jit
 def power(logit, base):
-    """2 ** (logit * log2(e) - base) by one multiply-add, which rounds once: base may be rounded as it likes.
+    """Return 2 ** (logit * log2(e) - base) with one multiply-add, which rounds once; base may be rounded in any way.
 
-    Written as a product and a difference it becomes two instructions where the compiler moves the product ahead.
+    Written as a product and a difference, it becomes two instructions if the compiler hoists the product.
     """
     return tl.exp2(tl.fma(logit, LOG2_E, -base))
 
 
 @triton.jit
 def include(base, total, parts):
-    """The online normalizer of each thread (Milakov and Gimelshein, 2018): one rescaling for all values of `parts`.
+    """Update each thread's online normalizer (Milakov and Gimelshein, 2018), with one rescaling for all `parts`.
 
-    base: the largest logit so far, times log2(e). total: the sum of what `power` gives with it.
+    base: the largest logit so far, times log2(e). total: the sum of `power` for this base.
     """
     larger = base
     for part in tl.static_range(len(parts)):
@@ -164,7 +165,7 @@ def include(base, total, parts):
 
 @triton.jit
 def store(target, column, stop, parts, highest, scale, BLOCK: tl.constexpr):
-    """The probabilities of the values in `parts`, times a row's share. L2 is for logits: nothing reads these soon."""
+    """Store the probabilities of `parts`, times a row's share. L2 is for logits, because nothing reads these soon."""
     for part in tl.static_range(len(parts)):
         at = column + part * BLOCK
         result = power(parts[part].to(tl.float32), highest) * scale
@@ -181,7 +182,7 @@ def cross_entropy(
     width = 16 // logits.element_size()
     held, parts, warps, programs, options = 2, 2, 8, rows, {}
     if gradient:
-        # As many programs as have their rows in L2 together. They need all registers of an SM.
+        # Launch as many programs as can have their rows in L2 at the same time. They need all registers of an SM.
         size = classes * logits.element_size()
         per_sm = 4 if size <= 1 << 16 else 2 if size <= 1 << 17 else 1
         parts, warps, options = 4, 32 // per_sm, {"maxnreg": 64}
