@@ -22,15 +22,15 @@ and stores need; at most 4 times the bytes of inputs and outputs moved; at most 
 outputs as a workspace; multiply-adds executed by tensor cores.
 
 Bytes: q, k, v and out once, 0.5 GB for 32768 tokens with 16 heads of 128, 0.13 ms on an H200. Operations: 4 per score
-and column, and a sequence of n tokens has n (n + 1) / 2 scores per head: arithmetic bounds the kernel from a few
-hundred tokens on.
+and column, and a sequence of n tokens has n (n + 1) / 2 scores per head. With more than a few hundred tokens, the
+kernel is compute-bound.
 
-Each tile finds its sequence by halving; vLLM's kernels number their tiles in the same way. Tiles of a sequence run from
-its end, those with the most keys first: the other way round it takes 1 to 8% longer. A third stage takes 20 to 25%
-off. Values after the end of a sequence are multiplied by weights of 0, and not masked, which would cost 2 to 5%.
+Each tile finds its sequence by bisection; vLLM's kernels number their tiles in the same way. A sequence's tiles run
+from its end, because the last tiles have the most keys; the opposite order takes 1 to 8% longer. A third stage saves
+20 to 25%. Values after the end of a sequence are multiplied by weights of 0. Masking them would cost 2 to 5%.
 
-Measured on an H200, causal, 16 heads of 128: its rate over that of cuDNN where all lengths are equal, and over that of
-Flash-Attention 2 for packed sequences, as PyTorch 2.11 has it:
+Measured on an H200, causal, 16 heads of 128: the kernel's rate divided by cuDNN's where all lengths are equal, and by
+the rate of PyTorch 2.11's Flash-Attention 2 for packed sequences:
 
     16 x 1024 0.84, 1.7    4 x 4096 0.88, 1.7    16384 0.87, 1.7    32768 0.89, 1.8    500 x 64 0.96, 1.07
     4 x 4096 with heads of 32 1.27, 1.6, of 64 1.09, 1.8, of 256 0.91, 1.9    16384 + 8192 + 4096 + 2048 + 2 x 1024 1.65
@@ -47,14 +47,14 @@ TILES = {32: (64, 64, 4, 3), 64: (64, 64, 4, 3), 128: (64, 64, 4, 3), 256: (64, 
 """Queries, keys, warps and stages by the size of a head."""
 
 BEFORE_AMPERE = 32, 32, 4, 1
-"""The same before sm_80, where Triton multiplies without tensor cores and a block has 64 KiB of shared memory."""
+"""The numbers before sm_80, where Triton multiplies without tensor cores and a block has 64 KiB of shared memory."""
 
 
 @triton.jit
 def sequence_of(tile, cu_seqlens, sequences, QUERIES: tl.constexpr):
-    """The sequence of a tile. Sequence i owns tiles cu_seqlens[i] // QUERIES + i and on: enough, whatever its length.
+    """Return the sequence of a tile. The first tile of sequence i is cu_seqlens[i] // QUERIES + i.
 
-    It is the last whose first tile is not after this one, found by halving.
+    A bisection finds the last sequence whose first tile is not after this tile.
     """
     low, high = 0, sequences
     while high - low > 1:
@@ -67,7 +67,7 @@ def sequence_of(tile, cu_seqlens, sequences, QUERIES: tl.constexpr):
 @triton.jit
 def attend(query, out, total, top, k, v, kv_head, origin, first, last, row, length, scale,
            KEYS: tl.constexpr, HEAD: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
-    """Take the keys from first to last of a sequence into the sums of a tile. MASKED: not every query sees each."""
+    """Add the keys from first to last of a sequence to a tile's sums. MASKED: not every query sees every key."""
     for start in tl.range(first, last, KEYS):
         scores = tl.dot(query, k.load([origin + start, kv_head, 0]).reshape(KEYS, HEAD).T)
         values = v.load([origin + start, kv_head, 0]).reshape(KEYS, HEAD)
@@ -91,7 +91,7 @@ def packed_attention(out_ptr, q, k, v, cu_seqlens, sequences, heads, group, scal
     sequence = sequence_of(tile, cu_seqlens, sequences, QUERIES)
     origin = tl.load(cu_seqlens + sequence)
     length = tl.load(cu_seqlens + sequence + 1) - origin
-    # the longest first
+    # the longest tiles first
     begin = (tl.cdiv(length, QUERIES) - 1 - (tile - origin // QUERIES - sequence)) * QUERIES
     if begin < 0:
         return

@@ -70,7 +70,7 @@ class Call:
 
 
 def read(document: dict) -> list[Call]:
-    """The calls in order."""
+    """Return the calls in order."""
     events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
     on_gpu = {e["args"]["correlation"]: e for e in events if e["cat"] in ("kernel", "gpu_memcpy")}
     on_host = sorted((e for e in events if e["cat"] in ("cuda_runtime", "cuda_driver")), key=lambda e: e["ts"])
@@ -88,7 +88,7 @@ def read(document: dict) -> list[Call]:
 
 
 def step_time(calls: list[Call]) -> float:
-    """The time of a step by the rules: one clock for the host, and one for the GPU."""
+    """Return the time of a step, with one clock for the host and one for the GPU."""
     host = gpu = 0.0
     for call in calls:
         host += call.work + call.cost
@@ -100,14 +100,14 @@ def step_time(calls: list[Call]) -> float:
 
 
 def chains(calls: list[Call]) -> list[list[Call]]:
-    """The calls in groups: elementwise kernels that follow each other, and all others alone."""
+    """Return the calls in groups. Consecutive elementwise kernels share a group; every other call is alone."""
     numbered = enumerate(calls)
     groups = groupby(numbered, key=lambda pair: -1 if pair[1].blocks and "elementwise" in pair[1].activity else pair[0])
     return [[call for _, call in group] for _, group in groups]
 
 
 def changed(calls: list[Call], names: list[str], multiprocessors: int) -> list[Call]:
-    """The calls after these changes."""
+    """Return the calls after these changes."""
     calls = [replace(call) for call in calls]
     if "split" in names:
         for call in calls:

@@ -112,7 +112,7 @@ def composition(a: Layout, b: Layout) -> Layout:
 
 
 def every(a: Layout, step: int, count: int) -> Layout:
-    """`count` elements of a coalesced layout, each `step` after the one before."""
+    """Return every `step`-th element of a coalesced layout, `count` of them."""
     modes = []
     *inner, (_, last) = a.modes()
     for size, stride in inner:

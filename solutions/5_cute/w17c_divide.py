@@ -117,7 +117,7 @@ def composition(a: Layout, b: Layout) -> Layout:
 
 
 def every(a: Layout, step: int, count: int) -> Layout:
-    """`count` elements of a coalesced layout, each `step` after the one before."""
+    """Return every `step`-th element of a coalesced layout, `count` of them."""
     modes = []
     *inner, (_, last) = a.modes()
     for size, stride in inner:
@@ -157,7 +157,7 @@ def logical_divide(layout: Layout, tiler: Layout | tuple[Layout, ...]) -> Layout
 
 
 def divided(layout: Layout, tiler: tuple[Layout, ...]) -> tuple[list[Layout], list[Layout]]:
-    """The modes that the tiler divides, each a pair (tile, rest), and the others. Raises ValueError."""
+    """Return a pair (tile, rest) for each mode that the tiler divides, and the other modes. Raises ValueError."""
     modes = layout.parts()
     if len(tiler) > len(modes):
         raise ValueError(f"{len(tiler)} tiles for {len(modes)} modes")

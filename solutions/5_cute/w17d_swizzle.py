@@ -63,7 +63,7 @@ def wavefronts(addresses: list[int], width: int) -> int:
 
 
 def turns(addresses: list[int], width: int) -> int:
-    """Of lanes that are served together: the most words that one bank has to give."""
+    """Return the largest number of words in one bank, for lanes that are served together."""
     words = {address // 4 + word for address in addresses for word in range(width // 4)}
     banks = [word % 32 for word in words]
     return max(map(banks.count, banks))

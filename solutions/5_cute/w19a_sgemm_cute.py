@@ -234,7 +234,7 @@ def launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, tile: cutlass.Const
 
 
 def choose(m: int, n: int) -> Tile:
-    """The tile that was fastest on an H200: a smaller one where rows of b fit no vectors, and copies are of 4 bytes."""
+    """Return the fastest tile on an H200. It is smaller if rows of b don't allow vectors and copies have 4 bytes."""
     if m * n < 1800**2:
         return SMALL if m * n < 1200**2 else SQUARE
     return LARGE if n % 4 == 0 else MIDDLE

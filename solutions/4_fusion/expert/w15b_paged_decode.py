@@ -26,9 +26,9 @@ ms at the 4.5 TB/s that an H200 reads with. Operations: 4 per query head, token 
 key head, the kernel performs 4 operations per byte, a fortieth of the number that keeps tensor cores busy, so it is
 memory-bound.
 
-The tiles of all sequences and key heads form one line, and each program takes the same piece of it, whatever the
-lengths: as in stream-K products and FlashInfer, but planned by every program for itself, without the host. Partial
-results are two per program at most, however large the batch. A second kernel merges those of heads that were cut.
+The tiles of all sequences and key heads form one list, and each program takes an equal share of it, whatever the
+lengths, as in stream-K GEMMs and FlashInfer. But every program plans its own share, without the host. Each program has
+at most two partial results, however large the batch. A second kernel merges the results of heads that were split.
 
 Measured on an H200 in GB/s of keys and values, 8 key heads of 128, 32 query heads, pages of 16 (read ceiling 4495):
 
@@ -36,7 +36,8 @@ Measured on an H200 in GB/s of keys and values, 8 key heads of 128, 32 query hea
     64 x 8192 in pages of 1 4045, of 64 4155, of 256 4140
 
 1024 tokens take 15 us, and 131072 take 34 us more than their bytes; the merge takes 8 to 10. Many sequences of a few
-tokens are slow, as a program takes them one after another, each with the latency of memory: 1024 of one take 81 us.
+tokens are slow, because a program processes them one after another, each with the latency of memory. 1024 sequences of
+one token take 81 us.
 """
 
 import torch
@@ -46,25 +47,25 @@ import triton.language as tl
 LOG2_E = 1.4426950408889634
 
 TOKENS = 32
-"""Of a unit of work."""
+"""The number of tokens in a unit of work."""
 
 LEAST = tl.constexpr(2)
-"""Units of a program: what it leaves to be merged should be few bytes beside what it reads."""
+"""The minimum number of units per program. A part to be merged should be small compared with the data read."""
 
 PROGRAMS_PER_SM = {32: 4, 64: 4, 128: 4, 256: 2}
-"""That run at once, by the size of a head."""
+"""The number of programs that run at once on an SM, by the size of a head."""
 
 
 @triton.jit
 def units_of(lengths, first, batch, TOKENS: tl.constexpr, SEQUENCES: tl.constexpr):
-    """Units in each of SEQUENCES sequences, from `first` on."""
+    """Return the number of units in each of SEQUENCES sequences, starting at `first`."""
     sequence = first + tl.arange(0, SEQUENCES)
     return tl.cdiv(tl.load(lengths + sequence, mask=sequence < batch, other=0), TOKENS)
 
 
 @triton.jit
 def units_of_all(lengths, batch, TOKENS: tl.constexpr, SEQUENCES: tl.constexpr):
-    """Units in all sequences."""
+    """Return the number of units in all sequences."""
     units = 0
     for first in range(0, batch, SEQUENCES):
         units += tl.sum(units_of(lengths, first, batch, TOKENS, SEQUENCES))
@@ -73,7 +74,7 @@ def units_of_all(lengths, batch, TOKENS: tl.constexpr, SEQUENCES: tl.constexpr):
 
 @triton.jit
 def sequence_with(unit, lengths, batch, TOKENS: tl.constexpr, SEQUENCES: tl.constexpr):
-    """The sequence that has a unit, where they lie one after another, and the units before that sequence."""
+    """Return the sequence that contains a unit, and the number of units before this sequence."""
     units, sequence, begin = 0, 0, 0
     for first in range(0, batch, SEQUENCES):
         counts = units_of(lengths, first, batch, TOKENS, SEQUENCES)
@@ -87,7 +88,7 @@ def sequence_with(unit, lengths, batch, TOKENS: tl.constexpr, SEQUENCES: tl.cons
 @triton.jit
 def attend(query, k_pages, v_pages, block_table, first, last, kv_head, kv_heads, shift, scale,
            GROUP: tl.constexpr, HEAD: tl.constexpr, TOKENS: tl.constexpr):  # fmt: skip
-    """Values of the tokens from `first` to `last`, weighted and summed, with the sum of weights and the top score."""
+    """Return the weighted sum of the values of tokens `first` to `last`, the sum of weights, and the top score."""
     column = tl.arange(0, HEAD)
     out = tl.zeros([GROUP, HEAD], tl.float32)
     total = tl.zeros([GROUP], tl.float32)
@@ -164,7 +165,7 @@ def decode(out_ptr, part_ptr, lse_ptr, split_ptr, q, k_pages, v_pages, block_tab
 
 @triton.jit(do_not_specialize=["group"])
 def merge(out_ptr, part_ptr, lse_ptr, split_ptr, group, HEAD: tl.constexpr, PARTS: tl.constexpr):
-    """One program for each query head of the key head that was split after program p: the parts, weighted."""
+    """Merge the parts of one query head, of the key head that was split after program p."""
     first, member = tl.program_id(0) // group, tl.program_id(0) % group
     row = tl.load(split_ptr + 2 * first)
     if row < 0:
@@ -199,7 +200,7 @@ def paged_decode(
 
 
 def launch(programs: int, out: torch.Tensor, q: torch.Tensor, k_pages: torch.Tensor, *rest: torch.Tensor) -> None:
-    """Both kernels, the first with so many programs."""
+    """Launch both kernels, the first with `programs` programs."""
     batch, heads, head = q.shape
     _, page, kv_heads, _ = k_pages.shape
     group = heads // kv_heads
