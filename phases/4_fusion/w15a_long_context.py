@@ -2,20 +2,20 @@
 
 long_context(q, k, v, cu_seqlens) takes contiguous bfloat16 tensors that start at a multiple of 16 bytes: q of shape
 (total, heads, head), k and v of shape (total, kv_heads, head), where head is 32, 64, 128 or 256 and heads is a multiple
-of kv_heads: query head h reads key head h // (heads // kv_heads). total is the number of tokens of all sequences, which
+of kv_heads: query head h reads key head h // (heads // kv_heads). total is the number of tokens in all sequences, which
 are stored one after another: sequence i is rows cu_seqlens[i] to cu_seqlens[i + 1] - 1. cu_seqlens, int32, starts with
-0 and ends with total, from 1 to 2^31 - 1; a sequence may be empty. The function returns a new tensor of the shape and
-dtype of q: softmax(q @ k^T / sqrt(head)) @ v of each head and sequence, where a token sees itself and the earlier
-tokens of its sequence, and no token of another sequence. Values are finite, scores at most 1000 and at least -1000.
-Tensors may have more than 2**32 elements: offsets need 64 bits. On a GPU before sm_80, which has no bfloat16, q, k and
-v are float16.
+0 and ends with total, from 1 to 2^31 - 1; a sequence may be empty. The function returns a new tensor with the shape and
+dtype of q: softmax(q @ k^T / sqrt(head)) @ v for each head and sequence, where a token sees itself and the earlier
+tokens of its sequence, but no token of another sequence. Values are finite, and scores are between -1000 and 1000.
+Tensors may have more than 2**32 elements, so offsets need 64 bits. On a GPU before sm_80, which has no bfloat16, q, k
+and v are float16.
 
 cu_seqlens is on the device. If the host reads it, the host waits for all work that is queued on the GPU, and a CUDA
-graph cannot contain such a call. So the launch may depend on shapes alone. The total and the number of sequences limit
-how many tiles there are, and each program can find out which tile it has to compute. Start with the causal flash
-attention of w12a, and let a program compute a tile of a sequence. The grader checks the values, the bytes that are
-moved, the memory that is allocated in addition to inputs and output, and on a GPU compares the time with the formula
-written as operators, for the sequences of one length at a time.
+graph can't contain such a call. So the launch may depend on shapes alone. The total and the number of sequences limit
+the number of tiles, and each program can find out which tile it has to compute. Start with the causal flash attention
+of w12a, and let each program compute one tile of a sequence. The grader checks the values, the moved bytes, and the
+memory that is allocated in addition to inputs and output. On a GPU, it compares the time with the formula in PyTorch's
+operators, which process the sequences of one length at a time.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 4 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
@@ -31,7 +31,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 @triton.jit(do_not_specialize=["sequences", "heads", "group"])
 def packed_attention(out_ptr, q, k, v, cu_seqlens, sequences, heads, group, scale,
                      QUERIES: tl.constexpr, KEYS: tl.constexpr, HEAD: tl.constexpr):  # fmt: skip
-    """One program for QUERIES queries of a head: a tile of all heads, then the next one."""
+    """Compute QUERIES queries of one head per program. All heads of a tile come before the next tile."""
     # TODO: find the sequence and the tile of it, walk over its keys, store the rows that are of this sequence
 
 
@@ -42,5 +42,5 @@ def long_context(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: 
 
 
 def rows(x: torch.Tensor, count: int) -> TensorDescriptor:
-    """(tokens, heads, head) in tiles of so many tokens of a head. Rows past the last token of all read as 0."""
+    """Describe x (tokens, heads, head) in tiles of `count` tokens of a head. Rows past the last token read as 0."""
     return TensorDescriptor.from_tensor(x, [count, 1, x.shape[2]])

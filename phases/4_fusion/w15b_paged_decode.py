@@ -3,19 +3,19 @@
 paged_decode(q, k_pages, v_pages, block_table, lengths) takes contiguous bfloat16 tensors that start at a multiple of 16
 bytes: q of shape (batch, heads, head); k_pages and v_pages of shape (pages, page, kv_heads, head). head is 32, 64, 128
 or 256, page is a power of two from 1 to 256, and heads is a multiple of kv_heads: query head h reads key head h //
-(heads // kv_heads). block_table, int32 of shape (batch, most), and lengths, int32 of shape (batch,), say where the
-tokens of a sequence are: token t of sequence i is row t % page of page block_table[i, t // page]. Every length is at
-least 1. The function returns a new tensor of the shape and dtype of q: softmax(q @ k^T / sqrt(head)) @ v over the
-tokens of each sequence. Scores are at most 1000 and at least -1000. k_pages may have more than 2**32 elements: offsets
-need 64 bits. On a GPU before sm_80, which has no bfloat16, q, k_pages and v_pages are float16.
+(heads // kv_heads). block_table, int32 of shape (batch, most), and lengths, int32 of shape (batch,), say where a
+sequence's tokens are: token t of sequence i is row t % page of page block_table[i, t // page]. Every length is at least
+1. The function returns a new tensor with the shape and dtype of q: softmax(q @ k^T / sqrt(head)) @ v over the tokens of
+each sequence. Scores are between -1000 and 1000. k_pages may have more than 2**32 elements, so offsets need 64 bits. On
+a GPU before sm_80, which has no bfloat16, q, k_pages and v_pages are float16.
 
-Data that belongs to no token is garbage: entries of block_table after the last page of a sequence may be any number,
-the rows of its last page after its last token may hold NaN, and so may pages that no sequence owns. A sequence may have
-one token and its neighbor 100,000, and the host does not know which: lengths is on the device. Start with one program
-per sequence and key head, which takes the query heads of that key head together. Then split: one long sequence has to
-fill the whole GPU. The grader checks the values, the bytes that are moved, the memory that is allocated in addition to
-inputs and output, and on a GPU compares the time with gathering the pages of each sequence and the formula written as
-operators.
+Data that doesn't belong to any token is garbage. Entries of block_table after a sequence's last page may be any number,
+the rows of its last page after its last token may contain NaN, and so may pages that no sequence owns. One sequence may
+have a single token and the next one 100,000, but the host doesn't know which, because lengths is on the device. Start
+with one program per sequence and key head, which processes all query heads of this key head. Then split the sequences,
+because a single long sequence has to fill the whole GPU. The grader checks the values, the moved bytes, and the memory
+that is allocated in addition to inputs and output. On a GPU, it compares the time with PyTorch's operators, which
+gather each sequence's pages and evaluate the formula.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 1.5 times the bytes of inputs and outputs moved; at most 0.85 times the bytes of inputs and

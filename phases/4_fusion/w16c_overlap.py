@@ -2,16 +2,16 @@
 
 Every rank is a process with the same model and its own batch. layers[i].backward() computes for a while and returns the
 gradient of layer i, a flat float32 tensor of layers[i].numel elements; call it once for each layer, the last layer
-first. overlap returns the average over all ranks of every layer's gradient, the first layer first.
+first. overlap returns every layer's gradient, averaged over all ranks, the first layer first.
 
 dist.all_reduce(tensor, async_op=True) starts to add the tensors of all ranks, in place, and returns a request; the
 compute that follows overlaps with it. Until request.wait() has returned, the tensor must be neither read nor written.
 Every rank has to call the same all-reduces in the same order, and they run one after another.
 
 The grader checks the timeline of the largest case, with 4 ranks and 32 layers of 32 KiB and 20 µs each on average. An
-all-reduce of S bytes over n ranks takes 2 (n - 1) (5 µs + S / n / 10 GB/s) there. At least 80% of the time of
-all-reduces has to overlap with the computation of layers. One all-reduce for each layer takes too long, because each
-costs 30 µs however small it is, and one for all layers cannot start before the last gradient is available.
+all-reduce of S bytes over n ranks takes 2 (n - 1) (5 µs + S / n / 10 GB/s) there. At least 80% of the all-reduces' time
+has to overlap with the layers' computation. One all-reduce per layer takes too long, because each costs at least 30 µs,
+and a single all-reduce for all layers can't start before the last gradient is available.
 """
 
 import torch
@@ -19,5 +19,5 @@ import torch.distributed as dist
 
 
 def overlap(layers: list) -> tuple[torch.Tensor, ...]:
-    """The gradients of all layers, averaged over the ranks."""
+    """Return the gradients of all layers, averaged over the ranks."""
     raise NotImplementedError("TODO: fill buckets, begin an all-reduce for each that is full, wait at the end")

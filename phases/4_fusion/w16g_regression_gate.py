@@ -1,9 +1,9 @@
 """Regression gate: find changes that made a kernel slower.
 
-is_slower(time) judges one change of a kernel. time(order) runs the version before the change, A, and the version after
-it, B, in this order on the machine of the continuous integration, and returns the seconds that each call took on the
-device. time("ABBA") returns four numbers. time may be called up to 25 times for one change; all orders of one change
-together may have up to 400 calls of the kernel, and the machine counts them from 0.
+is_slower(time) judges one change of a kernel. time(order) calls the version before the change, A, and the version after
+the change, B, in the given order on the continuous-integration machine, and returns the seconds that each call took on
+the device. For example, time("ABBA") returns four numbers. time may be called up to 25 times per change. All orders of
+one change together may contain up to 400 kernel calls, which the machine counts from 0.
 
 Times of one version differ by 1.5% (standard deviation). A kernel takes between 10 µs and 10 ms. The machine may have
 any of these troubles, which affect both versions alike, or all of them:
@@ -13,9 +13,9 @@ any of these troubles, which affect both versions alike, or all of them:
 - half of the time, for 30 to 70 calls in a row, the GPU throttles and takes 15% longer;
 - one call in 25, at random, is interrupted and takes ten times longer;
 - other jobs arrive at random, about every 40 calls, stay for about 10 calls, and slow these down by 10% to 60%;
-- odd calls take 3% longer than even calls, or even calls than odd ones.
+- odd calls take 3% longer than even calls, or even calls take 3% longer than odd calls.
 
-judge returns a decision for each of hundreds of changes: 1 if B is slower. Two rates are graded on each kind of
+judge returns a decision for each of hundreds of changes, 1 if B is slower. Two rates are graded on each kind of
 machine: false alarms, at most 1% of the changes that cost nothing or make the kernel faster; and missed slowdowns, at
 most 5% of the changes that make the kernel 2% slower. Counts that a gate with these rates reaches by chance are
 accepted.

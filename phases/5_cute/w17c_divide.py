@@ -1,9 +1,9 @@
 """Division: a layout cut into tiles, in the three forms that CuTe's kernels use, in plain Python.
 
-Dividing a layout A by a tile B means reading A in another order: the elements of the first tile, then of the next
-one, and so on. The tile B is a layout itself. 4:1 takes four neighbors, 4:2 takes every second one of eight elements,
-and (2,2):(1,8) takes a square of a matrix with 8 rows. B's complement says where the tiles start, so no new arithmetic
-is needed:
+Dividing a layout A by a tile B means reading A in a different order, first the elements of the first tile, then the
+elements of the next tile, and so on. The tile B is a layout itself. 4:1 takes four neighbors, 4:2 takes every second
+one of eight elements, and (2,2):(1,8) takes a square from a matrix with 8 rows. B's complement says where the tiles
+start, so you don't need any new arithmetic:
 
     A / B = A o (B, complement(B, size of A))
 
@@ -14,16 +14,18 @@ A tiler <B0, B1, ...> divides mode by mode: B0 divides mode 0 of A, and so on. A
 change. Each divided mode becomes a pair (tile, rest), and the three forms differ in the order of these pairs. For
 (M,N,L) divided by <TM,TN>:
 
-logical_divide   ((TM,RM), (TN,RN), L)    as it comes: a matrix still, rows and columns in pairs
-zipped_divide    ((TM,TN), (RM,RN,L))     tiles in front: mode 0 is a tile, mode 1 says which
+logical_divide   ((TM,RM), (TN,RN), L)    still a matrix, with rows and columns in pairs
+zipped_divide    ((TM,TN), (RM,RN,L))     tiles in front: mode 0 is a tile, mode 1 selects the tile
 tiled_divide     ((TM,TN), RM, RN, L)     the same, with a mode for each direction in which tiles follow each other
 
-By a single layout, logical and zipped are the same; tiled takes the brackets off the rest, if there are any.
+If A is divided by a single layout, the logical and zipped forms are the same, and the tiled form removes the
+parentheses around the rest, if there are any.
 
-(6,8):(8,1) by <3:1, 4:1> is ((3,2),(4,2)):((8,24),(1,4)), ((3,4),(2,2)):((8,1),(24,4)), and the latter with its last
-brackets off. Raise ValueError where composition or complement does, and where a tiler has more modes than A.
+For example, the three forms of (6,8):(8,1) divided by <3:1, 4:1> are ((3,2),(4,2)):((8,24),(1,4)),
+((3,4),(2,2)):((8,1),(24,4)), and the second form without its last parentheses. Raise ValueError if composition or
+complement does, and if a tiler has more modes than A.
 
-Bring coalesce, composition and complement from your w17b_composition.py: the next three functions are yours.
+Copy the next three functions, coalesce, composition and complement, from your w17b_composition.py.
 """
 
 import ast
@@ -44,22 +46,22 @@ class Layout:
 
     @classmethod
     def parse(cls, text: str) -> "Layout":
-        """Such as "(4,(2,3)):(1,(4,8))"."""
+        """Parse a layout such as "(4,(2,3)):(1,(4,8))"."""
         return cls(*map(ast.literal_eval, text.split(":")))
 
     def modes(self) -> list[tuple[int, int]]:
-        """Size and stride of each innermost mode."""
+        """Return the size and stride of each innermost mode."""
         return list(zip(flat(self.shape), flat(self.stride), strict=True))
 
     def parts(self) -> list["Layout"]:
-        """The outermost modes, each a layout."""
+        """Return the outermost modes, each as a layout."""
         return list(map(Layout, self.shape, self.stride)) if isinstance(self.shape, tuple) else [self]
 
     def size(self) -> int:
         return prod(flat(self.shape))
 
     def __call__(self, index: int) -> int:
-        """The offset. Of the last mode an index may go past the end."""
+        """Return the offset of an index, which may go past the end of the last mode."""
         *inner, (_, last) = self.modes()
         offset = 0
         for size, stride in inner:
@@ -68,7 +70,7 @@ class Layout:
         return offset + index * last
 
     def __str__(self) -> str:
-        """As CuTe prints it, but with stride 0 where a size is 1."""
+        """Format the layout as CuTe prints it, but with stride 0 where a size is 1."""
         return f"{self.shape}:{zeroed(self.shape, self.stride)}".replace(" ", "")
 
 
@@ -81,17 +83,17 @@ def zeroed(shape: int | tuple, stride: int | tuple) -> int | tuple:
 
 
 def of_modes(modes: list[tuple[int, int]]) -> Layout:
-    """The layout of these modes, each (size, stride); without brackets where it is one."""
+    """Return the layout with these modes, each (size, stride), without parentheses if there is only one."""
     return Layout(*modes[0]) if len(modes) == 1 else Layout(*(tuple(numbers) for numbers in zip(*modes, strict=True)))
 
 
 def coalesce(layout: Layout) -> Layout:
-    """The same function with the fewest modes."""
+    """Return the same function with the fewest modes."""
     raise NotImplementedError("TODO: yours from w17b_composition.py")
 
 
 def composition(a: Layout, b: Layout) -> Layout:
-    """R(c) = a(b(c)). Raises ValueError where no mode by mode answer is that."""
+    """Return R(c) = a(b(c)). Raises ValueError if composing mode by mode doesn't give this function."""
     raise NotImplementedError("TODO: yours from w17b_composition.py")
 
 
@@ -101,22 +103,22 @@ def complement(layout: Layout, size: int) -> Layout:
 
 
 def beside(layouts: list[Layout]) -> Layout:
-    """The layout that has these as its modes."""
+    """Return the layout that has these layouts as its modes."""
     return Layout(tuple(one.shape for one in layouts), tuple(one.stride for one in layouts))
 
 
 def logical_divide(layout: Layout, tiler: Layout | tuple[Layout, ...]) -> Layout:
-    """(tile, rest); by modes, a pair of them in each divided mode."""
+    """Return (tile, rest), or a pair (tile, rest) in each divided mode if the tiler is a tuple."""
     raise NotImplementedError("TODO: compose with the tile and its complement, mode by mode for a tuple of tiles")
 
 
 def zipped_divide(layout: Layout, tiler: Layout | tuple[Layout, ...]) -> Layout:
-    """((tiles), (rests))."""
+    """Return ((tiles), (rests))."""
     raise NotImplementedError("TODO: the same pairs, tiles in front")
 
 
 def tiled_divide(layout: Layout, tiler: Layout | tuple[Layout, ...]) -> Layout:
-    """((tiles), rest, rest, ...)."""
+    """Return ((tiles), rest, rest, ...)."""
     raise NotImplementedError("TODO: the same, without the brackets around the rests")
 
 
@@ -131,6 +133,6 @@ def answer(operation: str, layout: str, tiler: str | list[str]) -> str:
 
 
 def divisions(questions: list[list], device: str) -> torch.Tensor:
-    """A row of WIDTH characters for each question, such as ["zipped_divide", "(6,8):(8,1)", ["3:1", "4:1"]]."""
+    """Return a row of WIDTH characters for each question, such as ["zipped_divide", "(6,8):(8,1)", ["3:1", "4:1"]]."""
     rows = [list(answer(*question)[:WIDTH].ljust(WIDTH).encode()) for question in questions]
     return torch.tensor(rows, dtype=torch.uint8, device=device)

@@ -1,14 +1,14 @@
 """Copy a vector with 16-byte accesses.
 
 vector_copy(x) takes a contiguous vector of float32 or bfloat16, of 1 to 2**31 - 1 elements, and returns a copy of it.
-The vector may be a slice, so its address is a multiple of the element's size and perhaps of nothing more.
+The vector may be a slice, so its address may be a multiple of nothing more than the element's size.
 
 A block copies one tile. One layout, (thread, value) -> offset, says which elements of the tile each thread copies. With
-256 threads of 4 values it is (256,4):(4,1). Divide both vectors into tiles and compose a tile with this layout.
-`cute.copy` then copies the values of a thread with a single access. The last tile may be partial.
+256 threads and 4 values per thread, it is (256,4):(4,1). Divide both vectors into tiles and compose a tile with this
+layout. `cute.copy` then copies a thread's values with a single access. The last tile may be partial.
 
 Start with one element per thread and an `if`. Widen the accesses when this version is correct. The grader checks that
-the copy is equal bit for bit, and the requested sectors, and on a GPU compares the time with PyTorch's copy.
+the copy is equal bit for bit, and counts the requested sectors. On a GPU, it compares the time with PyTorch's copy.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.05 times the sectors that the bytes of its
 loads and stores need; at most 1.05 times the bytes of inputs and outputs moved.

@@ -1,10 +1,10 @@
 """Transpose a matrix with 16-byte accesses on both sides.
 
 transpose(x) takes a contiguous matrix of float32 or bfloat16 of any shape and returns x.t() as a new contiguous tensor,
-bit for bit. x is not always aligned to 16 bytes. It may have more than 2**32 elements: offsets need 64 bits, as the
-strides of the DSL's tensors have.
+bit for bit. x is not always aligned to 16 bytes. It may have more than 2**32 elements, so offsets need 64 bits, like
+the strides of the DSL's tensors.
 
-A vector of x is a part of a row, and a vector of out is a part of a column of x. So a thread loads a square, `width`
+A vector of x is part of a row of x, but a vector of out is part of a column of x. So a thread loads a square, `width`
 vectors of `width` elements, and transposes it in its registers. A block transposes one tile, with three tiled copies:
 
     load    x to registers: neighboring threads take neighboring squares of a row of squares
@@ -12,11 +12,11 @@ vectors of `width` elements, and transposes it in its registers. A block transpo
     store   shared memory to out: neighboring threads take neighboring vectors of a row of out
 
 A swizzle of the tile in shared memory avoids bank conflicts in both copies and keeps vectors together. If the shape or
-the address does not allow accesses of 16 bytes, vectors and squares have one element.
+the address doesn't allow 16-byte accesses, vectors and squares have one element.
 
-Start with squares of one element and a shared layout without a swizzle. The grader checks that the result is equal bit
-for bit, the requested sectors, the bank conflicts, and that accesses to global memory have 16 bytes where the shape
-allows it. On a GPU, it compares the time with x.t().contiguous().
+Start with squares of one element and a shared-memory layout without a swizzle. The grader checks that the result is
+equal bit for bit, and that accesses to global memory have 16 bytes where the shape allows it. It also counts the
+requested sectors and the bank conflicts. On a GPU, it compares the time with x.t().contiguous().
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.1 times the sectors that the bytes of its
 loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 0.5 wavefronts per request added

@@ -6,11 +6,11 @@ at multiples of 16 bytes; their rows may start anywhere. Each tensor has fewer t
 
 A block computes a tile of out from tiles of a and b that are `depth` steps deep. cp.async copies these tiles to the
 stages of a circular buffer in shared memory. While one stage is multiplied, the other `stages - 1` are in flight or
-ready. A tiled MMA, here of single multiply-adds, distributes the tile over warps, lanes and values, and cute.gemm
-multiplies the values of a thread. The values of the next step along k are loaded into other registers in the meantime.
+ready. A tiled MMA, here with single multiply-adds, distributes the tile over warps, lanes and values, and cute.gemm
+multiplies a thread's values. In the meantime, the values for the next step along k are loaded into other registers.
 
-CuTe's operands are (rows, k), so b is viewed as (n, k), and in shared memory the rows of both tiles are contiguous. If
-an access would be outside its matrix, a predicate makes cp.async write zeros instead.
+CuTe's operands are (rows, k), so the kernel views b as (n, k). In shared memory, both tiles are contiguous along the
+rows mode. If an access would be outside its matrix, a predicate makes cp.async write zeros instead.
 
 Start with one stage and no predicates, for sizes that are multiples of the tile. The grader checks the values, that
 cp.async copies at least half of the bytes that are written to shared memory, and that no thread reads a copy before
@@ -39,8 +39,8 @@ GROUP = 8  # rows of tiles that blocks of neighboring numbers share, and b with 
 class Tile(NamedTuple):
     """A block computes rows x columns of out, in k-tiles of this depth, with warps (down, across).
 
-    stages: of the circular buffer. blocks: the least number that fits on an SM. unroll: steps per iteration of the
-    loop.
+    stages: stages of the circular buffer. blocks: the minimum number of blocks that fit on an SM. unroll: steps per
+    iteration of the loop.
     """
 
     rows: int
@@ -64,7 +64,7 @@ def dealt_out(tile: Tile) -> cute.TiledMma:
     """Return which thread computes which values of a tile of out.
 
     The lanes of a warp are arranged 4 x 8 in a zigzag, so that lanes that read the same 16 bytes of a or of b are one
-    or two apart. A lane computes squares of 4 x 4. Four neighboring rows or columns are one read of 16 bytes, and
+    or two apart. A lane computes squares of 4 x 4. Four neighboring rows or columns take one 16-byte read, and
     neighboring lanes read neighboring vectors.
     """
     # TODO: a layout of threads, and for rows and columns a layout (lane, warp, value) -> place; then make_tiled_mma

@@ -2,35 +2,35 @@
 
 long_context(q, k, v, cu_seqlens) takes contiguous bfloat16 tensors that start at a multiple of 16 bytes: q of shape
 (total, heads, head), k and v of shape (total, kv_heads, head), where head is 32, 64, 128 or 256 and heads is a multiple
-of kv_heads: query head h reads key head h // (heads // kv_heads). total is the number of tokens of all sequences, which
+of kv_heads: query head h reads key head h // (heads // kv_heads). total is the number of tokens in all sequences, which
 are stored one after another: sequence i is rows cu_seqlens[i] to cu_seqlens[i + 1] - 1. cu_seqlens, int32, starts with
-0 and ends with total, from 1 to 2^31 - 1; a sequence may be empty. The function returns a new tensor of the shape and
-dtype of q: softmax(q @ k^T / sqrt(head)) @ v of each head and sequence, where a token sees itself and the earlier
-tokens of its sequence, and no token of another sequence. Values are finite, scores at most 1000 and at least -1000.
-Tensors may have more than 2**32 elements: offsets need 64 bits. On a GPU before sm_80, which has no bfloat16, q, k and
-v are float16.
+0 and ends with total, from 1 to 2^31 - 1; a sequence may be empty. The function returns a new tensor with the shape and
+dtype of q: softmax(q @ k^T / sqrt(head)) @ v for each head and sequence, where a token sees itself and the earlier
+tokens of its sequence, but no token of another sequence. Values are finite, and scores are between -1000 and 1000.
+Tensors may have more than 2**32 elements, so offsets need 64 bits. On a GPU before sm_80, which has no bfloat16, q, k
+and v are float16.
 
 cu_seqlens is on the device. If the host reads it, the host waits for all work that is queued on the GPU, and a CUDA
-graph cannot contain such a call. So the launch may depend on shapes alone. The total and the number of sequences limit
-how many tiles there are, and each program can find out which tile it has to compute. Start with the causal flash
-attention of w12a, and let a program compute a tile of a sequence. The grader checks the values, the bytes that are
-moved, the memory that is allocated in addition to inputs and output, and on a GPU compares the time with the formula
-written as operators, for the sequences of one length at a time.
+graph can't contain such a call. So the launch may depend on shapes alone. The total and the number of sequences limit
+the number of tiles, and each program can find out which tile it has to compute. Start with the causal flash attention
+of w12a, and let each program compute one tile of a sequence. The grader checks the values, the moved bytes, and the
+memory that is allocated in addition to inputs and output. On a GPU, it compares the time with the formula in PyTorch's
+operators, which process the sequences of one length at a time.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 4 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
 outputs as a workspace; multiply-adds executed by tensor cores.
 
 Bytes: q, k, v and out once, 0.5 GB for 32768 tokens with 16 heads of 128, 0.13 ms on an H200. Operations: 4 per score
-and column, and a sequence of n tokens has n (n + 1) / 2 scores per head: arithmetic bounds the kernel from a few
-hundred tokens on.
+and column, and a sequence of n tokens has n (n + 1) / 2 scores per head. With more than a few hundred tokens, the
+kernel is compute-bound.
 
-Each tile finds its sequence by halving; vLLM's kernels number their tiles in the same way. Tiles of a sequence run from
-its end, those with the most keys first: the other way round it takes 1 to 8% longer. A third stage takes 20 to 25%
-off. Values after the end of a sequence are multiplied by weights of 0, and not masked, which would cost 2 to 5%.
+Each tile finds its sequence by bisection; vLLM's kernels number their tiles in the same way. A sequence's tiles run
+from its end, because the last tiles have the most keys; the opposite order takes 1 to 8% longer. A third stage saves
+20 to 25%. Values after the end of a sequence are multiplied by weights of 0. Masking them would cost 2 to 5%.
 
-Measured on an H200, causal, 16 heads of 128: its rate over that of cuDNN where all lengths are equal, and over that of
-Flash-Attention 2 for packed sequences, as PyTorch 2.11 has it:
+Measured on an H200, causal, 16 heads of 128: the kernel's rate divided by cuDNN's where all lengths are equal, and by
+the rate of PyTorch 2.11's Flash-Attention 2 for packed sequences:
 
     16 x 1024 0.84, 1.7    4 x 4096 0.88, 1.7    16384 0.87, 1.7    32768 0.89, 1.8    500 x 64 0.96, 1.07
     4 x 4096 with heads of 32 1.27, 1.6, of 64 1.09, 1.8, of 256 0.91, 1.9    16384 + 8192 + 4096 + 2048 + 2 x 1024 1.65
@@ -47,14 +47,14 @@ TILES = {32: (64, 64, 4, 3), 64: (64, 64, 4, 3), 128: (64, 64, 4, 3), 256: (64, 
 """Queries, keys, warps and stages by the size of a head."""
 
 BEFORE_AMPERE = 32, 32, 4, 1
-"""The same before sm_80, where Triton multiplies without tensor cores and a block has 64 KiB of shared memory."""
+"""The numbers before sm_80, where Triton multiplies without tensor cores and a block has 64 KiB of shared memory."""
 
 
 @triton.jit
 def sequence_of(tile, cu_seqlens, sequences, QUERIES: tl.constexpr):
-    """The sequence of a tile. Sequence i owns tiles cu_seqlens[i] // QUERIES + i and on: enough, whatever its length.
+    """Return the sequence of a tile. The first tile of sequence i is cu_seqlens[i] // QUERIES + i.
 
-    It is the last whose first tile is not after this one, found by halving.
+    A bisection finds the last sequence whose first tile is not after this tile.
     """
     low, high = 0, sequences
     while high - low > 1:
@@ -67,7 +67,7 @@ def sequence_of(tile, cu_seqlens, sequences, QUERIES: tl.constexpr):
 @triton.jit
 def attend(query, out, total, top, k, v, kv_head, origin, first, last, row, length, scale,
            KEYS: tl.constexpr, HEAD: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
-    """Take the keys from first to last of a sequence into the sums of a tile. MASKED: not every query sees each."""
+    """Add the keys from first to last of a sequence to a tile's sums. MASKED: not every query sees every key."""
     for start in tl.range(first, last, KEYS):
         scores = tl.dot(query, k.load([origin + start, kv_head, 0]).reshape(KEYS, HEAD).T)
         values = v.load([origin + start, kv_head, 0]).reshape(KEYS, HEAD)
@@ -86,12 +86,12 @@ def attend(query, out, total, top, k, v, kv_head, origin, first, last, row, leng
 @triton.jit(do_not_specialize=["sequences", "heads", "group"])
 def packed_attention(out_ptr, q, k, v, cu_seqlens, sequences, heads, group, scale,
                      QUERIES: tl.constexpr, KEYS: tl.constexpr, HEAD: tl.constexpr):  # fmt: skip
-    """One program for QUERIES queries of a head: a tile of all heads, then the next one."""
+    """Compute QUERIES queries of one head per program. All heads of a tile come before the next tile."""
     head, tile = tl.program_id(0) % heads, tl.program_id(0) // heads
     sequence = sequence_of(tile, cu_seqlens, sequences, QUERIES)
     origin = tl.load(cu_seqlens + sequence)
     length = tl.load(cu_seqlens + sequence + 1) - origin
-    # the longest first
+    # the longest tiles first
     begin = (tl.cdiv(length, QUERIES) - 1 - (tile - origin // QUERIES - sequence)) * QUERIES
     if begin < 0:
         return
@@ -132,5 +132,5 @@ def long_context(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: 
 
 
 def rows(x: torch.Tensor, count: int) -> TensorDescriptor:
-    """(tokens, heads, head) in tiles of so many tokens of a head. Rows past the last token of all read as 0."""
+    """Describe x (tokens, heads, head) in tiles of `count` tokens of a head. Rows past the last token read as 0."""
     return TensorDescriptor.from_tensor(x, [count, 1, x.shape[2]])

@@ -3,27 +3,28 @@
 paged_decode(q, k_pages, v_pages, block_table, lengths) takes contiguous bfloat16 tensors that start at a multiple of 16
 bytes: q of shape (batch, heads, head); k_pages and v_pages of shape (pages, page, kv_heads, head). head is 32, 64, 128
 or 256, page is a power of two from 1 to 256, and heads is a multiple of kv_heads: query head h reads key head h //
-(heads // kv_heads). block_table, int32 of shape (batch, most), and lengths, int32 of shape (batch,), say where the
-tokens of a sequence are: token t of sequence i is row t % page of page block_table[i, t // page]. Every length is at
-least 1. The function returns a new tensor of the shape and dtype of q: softmax(q @ k^T / sqrt(head)) @ v over the
-tokens of each sequence. Scores are at most 1000 and at least -1000. k_pages may have more than 2**32 elements: offsets
-need 64 bits. On a GPU before sm_80, which has no bfloat16, q, k_pages and v_pages are float16.
+(heads // kv_heads). block_table, int32 of shape (batch, most), and lengths, int32 of shape (batch,), say where a
+sequence's tokens are: token t of sequence i is row t % page of page block_table[i, t // page]. Every length is at least
+1. The function returns a new tensor with the shape and dtype of q: softmax(q @ k^T / sqrt(head)) @ v over the tokens of
+each sequence. Scores are between -1000 and 1000. k_pages may have more than 2**32 elements, so offsets need 64 bits. On
+a GPU before sm_80, which has no bfloat16, q, k_pages and v_pages are float16.
 
-Data that belongs to no token is garbage: entries of block_table after the last page of a sequence may be any number,
-the rows of its last page after its last token may hold NaN, and so may pages that no sequence owns. A sequence may have
-one token and its neighbor 100,000, and the host does not know which: lengths is on the device. Start with one program
-per sequence and key head, which takes the query heads of that key head together. Then split: one long sequence has to
-fill the whole GPU. The grader checks the values, the bytes that are moved, the memory that is allocated in addition to
-inputs and output, and on a GPU compares the time with gathering the pages of each sequence and the formula written as
-operators.
+Data that doesn't belong to any token is garbage. Entries of block_table after a sequence's last page may be any number,
+the rows of its last page after its last token may contain NaN, and so may pages that no sequence owns. One sequence may
+have a single token and the next one 100,000, but the host doesn't know which, because lengths is on the device. Start
+with one program per sequence and key head, which processes all query heads of this key head. Then split the sequences,
+because a single long sequence has to fill the whole GPU. The grader checks the values, the moved bytes, and the memory
+that is allocated in addition to inputs and output. On a GPU, it compares the time with PyTorch's operators, which
+gather each sequence's pages and evaluate the formula.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 1.5 times the bytes of inputs and outputs moved; at most 0.85 times the bytes of inputs and
 outputs as a workspace.
 
 Bytes: the keys and values of every token, 4 kv_heads head each, 3.1 GB for 753,664 tokens with 8 key heads of 128, 0.69
-ms at the 4.5 TB/s that an H200 reads with. Operations: 4 per query head, token and column. Four query heads that share
-a key head make 4 operations per byte, a fortieth of what tensor cores need to be busy: memory is the bound.
+ms at the 4.5 TB/s that an H200 reads with. Operations: 4 per query head, token and column. With four query heads per
+key head, the kernel performs 4 operations per byte, a fortieth of the number that keeps tensor cores busy, so it is
+memory-bound.
 
 Each sequence is split into the same number of parts, as in Flash-Decoding (https://pytorch.org/blog/flash-decoding), so
 that the parts of a long sequence fill the GPU. acc, m_i, l_i, alpha, qk and p are the names of Triton's tutorial 06.

@@ -1,6 +1,6 @@
 """Transformer block: forward and backward with the phase's kernels.
 
-transformer_block(x, residual, norm1, wqkv, wo, norm2, wgu, wdown, cos, sin, dout, ds, heads, kv_heads) makes one
+transformer_block(x, residual, norm1, wqkv, wo, norm2, wgu, wdown, cos, sin, dout, ds, heads, kv_heads) performs one
 training step of a pre-norm block:
 
     h = x + residual                        n = h * norm1 / sqrt(mean of h^2 over the row + 1e-6)
@@ -8,36 +8,36 @@ training step of a pre-norm block:
     m = s * norm2 / sqrt(mean of s^2 over the row + 1e-6)
     gate, up = m @ wgu^T                    out = (silu(gate) * up) @ wdown^T
 
-It returns out, s and the gradients of x, norm1, wqkv, wo, norm2, wgu and wdown, nine new tensors, where each gradient
-has the shape of its tensor, and dout and ds are the gradients of out and s. The gradients of residual and x are the
-same.
+It returns nine new tensors, which are out, s and the gradients of x, norm1, wqkv, wo, norm2, wgu and wdown. Each
+gradient has the shape of its tensor. dout and ds are the gradients of out and s. The gradient of residual equals the
+gradient of x.
 
-All tensors but cos and sin are bfloat16 (float16 on a GPU before sm_80, which has no bfloat16), contiguous, and begin
-at a multiple of 16 bytes. x, residual, dout and ds have the shape (batch, tokens, width); norm1 and norm2 (width).
-Weights are (out, in): wqkv ((heads + 2 * kv_heads) * head, width), with the rows of all query heads first, then those
-of the keys, then of the values; wo (width, heads * head); wgu (2 * hidden, width), the gate first; wdown (width,
-hidden). head is 32, 64 or 128, width and hidden are multiples of 16, and width is 8192 at most. Any batch and number of
-tokens; no tensor has 2**31 elements. Attention is causal, with scores q @ k^T / sqrt(head), and query head i reads key
-head i // (heads // kv_heads). cos and sin are float32 of shape (tokens, head / 2): the pair (a, b) of the elements i
-and i + head / 2 of a query or key of token t becomes (a * cos - b * sin, b * cos + a * sin) with cos[t, i] and sin[t,
-i].
+All tensors except cos and sin are bfloat16 (float16 on a GPU before sm_80, which has no bfloat16), are contiguous, and
+start at a multiple of 16 bytes. x, residual, dout and ds have the shape (batch, tokens, width); norm1 and norm2
+(width). Weights are (out, in): wqkv ((heads + 2 * kv_heads) * head, width), with the rows of all query heads first,
+then the keys' rows, then the values' rows; wo (width, heads * head); wgu (2 * hidden, width), the gate first; wdown
+(width, hidden). head is 32, 64 or 128, width and hidden are multiples of 16, and width is at most 8192. The batch and
+the number of tokens may have any size, but each tensor has fewer than 2**31 elements. Attention is causal, with scores
+q @ k^T / sqrt(head), and query head i reads key head i // (heads // kv_heads). cos and sin are float32 of shape
+(tokens, head / 2): the pair (a, b) of the elements i and i + head / 2 of a query or key of token t becomes (a * cos - b
+* sin, b * cos + a * sin) with cos[t, i] and sin[t, i].
 
-The GEMMs are calls of torch.mm, also on transposed views: on a GPU the library's, on the PTX machine a kernel that
-stands in for it. You write everything else. Reuse the kernels of the previous weeks, and adapt them to the memory
-layout of this block's tensors. q, k and v are columns of one matrix, so nothing needs to be transposed or copied. The
-grader checks the values against float64, and on a GPU compares the time with the block in PyTorch's operators and
-autograd.
+The GEMMs are calls to torch.mm, some of them on transposed views. torch.mm runs the library's kernel on a GPU, and a
+replacement kernel on the PTX machine. You write everything else. Reuse the kernels of the previous weeks, and adapt
+them to the memory layout of this block's tensors. q, k and v are columns of one matrix, so you don't need to transpose
+or copy anything. The grader checks the values against float64. On a GPU, it compares the time with the block in
+PyTorch's operators and autograd.
 
 Operations: 6 for each parameter and token, 4.4e12 for 4 x 4096 tokens, width 2048, 16 heads, 4 of keys, of 128, and
 hidden 5632; attention 0.96e12 with the mask. Bytes of the rest, forward and backward: 2.9 GB, 0.70 ms at the 4.15 TB/s
-that an H200 copies with. What it takes there, in ms of the GPU:
+that an H200 copies with. The times there, in ms on the GPU:
 
                            products    attention    norms    gate    rotation
     this file              5.6         2.4          0.28     0.36    0.08
     torch.compile          5.6         1.9          0.28     0.50    0.11
 
-So products bound the step. The compiler is 3% faster: its attention is cuDNN's. By operators the step
-takes 1.25 times as long. No two programs write to the same place, and sums over rows have a fixed order: every run
+So products bound the step. The compiler is 3% faster, because it calls cuDNN's attention. With PyTorch's operators,
+the step takes 1.25× as long. No two programs write to the same place, and sums over rows have a fixed order: every run
 gives the same bits. n, m and the gated product are kept; made again, they would save a third of the memory.
 """
 
@@ -56,12 +56,12 @@ FORWARD = {32: (32, 32, 4, 1), 64: (64, 128, 4, 2), 128: (64, 64, 4, 3)}
 """Queries, keys, warps and stages of the attention forward, by the size of a head."""
 FOR_QUERIES = {32: (32, 32, 4, 1), 64: (128, 64, 4, 3), 128: (128, 64, 8, 3)}
 FOR_KEYS = {32: (32, 32, 4, 1), 64: (64, 64, 4, 3), 128: (32, 64, 4, 3)}
-"""The same of its two backward kernels: queries, keys, warps and stages."""
+"""Queries, keys, warps and stages of its two backward kernels."""
 
 
 @triton.jit(do_not_specialize=["rows"])
 def add_rmsnorm(y, h, rstd, x, residual, weight, rows, columns, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """h = x + residual, y = h * rstd * weight; rstd is what the backward pass needs of the row."""
+    """Compute h = x + residual and y = h * rstd * weight, and store the row's rstd for the backward pass."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (column < columns)
@@ -80,7 +80,7 @@ def add_rmsnorm(y, h, rstd, x, residual, weight, rows, columns, eps, ROWS: tl.co
 @triton.jit(do_not_specialize=["rows"])
 def rmsnorm_backward(dh, partial, dy, h, upstream, weight, rstd, rows, columns,
                      ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr):  # fmt: skip
-    """dh = upstream + the gradient through the norm; a program sums dweight over all the rows that it takes."""
+    """Compute dh = upstream + the gradient through the norm. A program sums dweight over all of its rows."""
     column = tl.arange(0, BLOCK)[None, :]
     gain = tl.load(weight + column, mask=column < columns, other=0.0).to(tl.float32)
     dweight = tl.zeros([ROWS, BLOCK], tl.float32)
@@ -102,7 +102,7 @@ def rmsnorm_backward(dh, partial, dy, h, upstream, weight, rstd, rows, columns,
 
 @triton.jit(do_not_specialize=["stripes"])
 def sum_stripes(out, partial, stripes, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """out = the sum of partial over its rows, in the same order in every run."""
+    """Sum partial over its rows, in the same order in every run."""
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
     total = tl.zeros([ROWS, BLOCK], tl.float32)
     for first in tl.range(0, stripes, ROWS):
@@ -113,7 +113,7 @@ def sum_stripes(out, partial, stripes, columns, ROWS: tl.constexpr, BLOCK: tl.co
 
 @triton.jit(do_not_specialize=["tokens", "turned", "all_heads"])
 def rotate(qkv, cos, sin, tokens, turned, all_heads, sign, HEADS: tl.constexpr, HALF: tl.constexpr):
-    """Turn the first `turned` heads of a token, in place: by its angle, or back with sign = -1."""
+    """Rotate the first `turned` heads of a token in place, by its angle, or back with sign = -1."""
     row = tl.program_id(0)
     pair = tl.arange(0, HALF)[None, :]
     angle = (row % tokens) * HALF + pair
@@ -148,7 +148,7 @@ def attend(query, out, total, top, qkv, sequence, of_key, of_value, first, last,
 @triton.jit(do_not_specialize=["tokens", "heads", "kv_heads"])
 def attention_forward(mixed, lse, of_queries, of_keys, tokens, heads, kv_heads, scale,
                       QUERIES: tl.constexpr, KEYS: tl.constexpr, HEAD: tl.constexpr):  # fmt: skip
-    """One program for QUERIES queries of a head; q, k and v are columns of one matrix (batch, tokens, columns)."""
+    """Compute QUERIES queries of a head per program. q, k and v are columns of one matrix (batch, tokens, columns)."""
     blocks = tl.cdiv(tokens, QUERIES)
     head = tl.program_id(0) // blocks
     first = head // HEADS_AT_A_TIME * HEADS_AT_A_TIME  # of some heads at a time, whose keys stay in L2
@@ -178,7 +178,7 @@ def attention_forward(mixed, lse, of_queries, of_keys, tokens, heads, kv_heads, 
 def add_keys(dq, query, upper, qkv, lse, delta, row, sequence, of_key, of_value, low, high, fold,
              MASKED: tl.constexpr, HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
              STAGES: tl.constexpr):  # fmt: skip
-    """dq of a block of queries, with what the keys from low to high add to it."""
+    """Add the contributions of the keys from low to high to dq of a block of queries."""
     for begin in tl.range(low, high, KEYS, num_stages=STAGES):
         key = qkv.load([sequence, begin, of_key]).reshape(KEYS, HEAD)
         value = qkv.load([sequence, begin, of_value]).reshape(KEYS, HEAD)
@@ -195,7 +195,7 @@ def add_keys(dq, query, upper, qkv, lse, delta, row, sequence, of_key, of_value,
 def gradient_of_queries(dqkv, lses, deltas, of_queries, of_keys, mixed, lse, dmixed, tokens, padded, heads, kv_heads,
                         scale, HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
                         STAGES: tl.constexpr):  # fmt: skip
-    """One program for QUERIES queries of a head: dq, and lses and deltas for the other kernel, padded to blocks."""
+    """Compute dq of QUERIES queries of a head, and lses and deltas, padded to blocks, for the other kernel."""
     blocks = tl.cdiv(tokens, QUERIES)
     head = tl.program_id(0) // blocks
     first = (blocks - 1 - tl.program_id(0) % blocks) * QUERIES
@@ -223,7 +223,7 @@ def gradient_of_queries(dqkv, lses, deltas, of_queries, of_keys, mixed, lse, dmi
 @triton.jit
 def add_queries(dk, dv, key, value, of_queries, dmixed, lses, deltas, at, sequence, own, low, high, fold,
                 MASKED: tl.constexpr, HEAD: tl.constexpr, QUERIES: tl.constexpr, STAGES: tl.constexpr):  # fmt: skip
-    """dk and dv of a block of keys, with what the queries from low to high add to them. Keys are the tiles' rows."""
+    """Add the contributions of the queries from low to high to dk and dv. Keys are the tiles' rows."""
     for begin in tl.range(low, high, QUERIES, num_stages=STAGES):
         query = of_queries.load([sequence, begin, own * HEAD]).reshape(QUERIES, HEAD)
         upper = dmixed.load([sequence, begin, own * HEAD]).reshape(QUERIES, HEAD)
@@ -244,7 +244,7 @@ def add_queries(dk, dv, key, value, of_queries, dmixed, lses, deltas, at, sequen
 def gradients_of_keys(dqkv, lses, deltas, of_queries, of_keys, dmixed, tokens, padded, heads, kv_heads, scale,
                       HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
                       STAGES: tl.constexpr):  # fmt: skip
-    """One program for KEYS keys of a key head: dk and dv, summed over the query heads that read it."""
+    """Compute dk and dv of KEYS keys of a key head, summed over the query heads that read the key head."""
     blocks = tl.cdiv(tokens, KEYS)
     kv_head = tl.program_id(0) // blocks
     first = tl.program_id(0) % blocks * KEYS
@@ -270,7 +270,7 @@ def gradients_of_keys(dqkv, lses, deltas, of_queries, of_keys, dmixed, tokens, p
 
 @triton.jit
 def swiglu(act, gate_up, hidden, BLOCK: tl.constexpr):
-    """act = silu(gate) * up, one program for BLOCK columns of a row."""
+    """Compute act = silu(gate) * up, with one program for BLOCK columns of a row."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     at = gate_up + row * (2 * hidden) + column
@@ -281,7 +281,7 @@ def swiglu(act, gate_up, hidden, BLOCK: tl.constexpr):
 
 @triton.jit
 def swiglu_backward(dgate_up, gate_up, dact, hidden, BLOCK: tl.constexpr):
-    """The gradients of gate and up."""
+    """Compute the gradients of gate and up."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     at = row * (2 * hidden) + column
@@ -298,7 +298,7 @@ def swiglu_backward(dgate_up, gate_up, dact, hidden, BLOCK: tl.constexpr):
 def norm_forward(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(y, h, rstd) of matrices (rows, width)."""
+    """Return (y, h, rstd) for matrices (rows, width)."""
     rows, columns = x.shape
     y, h = torch.empty_like(x), torch.empty_like(x)
     rstd = torch.empty(rows, dtype=torch.float32, device=x.device)
@@ -313,7 +313,7 @@ def norm_forward(
 def norm_backward(
     dy: torch.Tensor, h: torch.Tensor, upstream: torch.Tensor, weight: torch.Tensor, rstd: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(dh, dweight), with what comes to h past the norm."""
+    """Return (dh, dweight). dh includes the gradient that bypasses the norm."""
     rows, columns = h.shape
     dh, dweight = torch.empty_like(h), torch.empty_like(weight)
     block = triton.next_power_of_2(columns)
@@ -337,12 +337,12 @@ def turn(qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, heads: int, kv
 
 
 def boxes(rows: int, head: int, *tensors: torch.Tensor) -> list[TensorDescriptor]:
-    """Of (batch, tokens, columns): a head's columns of some tokens. Past the last token 0 is read, nothing written."""
+    """Describe a head's columns of some tokens. Past the last token, loads return 0 and stores do nothing."""
     return [TensorDescriptor.from_tensor(one, [1, rows, head]) for one in tensors]
 
 
 def attention(qkv: torch.Tensor, heads: int, kv_heads: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """(mixed, lse): mixed (batch, tokens, heads * head), and the base-2 logarithm of each row's sum."""
+    """Return mixed (batch, tokens, heads * head) and lse, the base-2 logarithm of each row's sum."""
     batch, tokens, columns = qkv.shape
     head = columns // (heads + 2 * kv_heads)
     mixed = qkv.new_empty(batch, tokens, heads * head)
@@ -359,7 +359,7 @@ def attention(qkv: torch.Tensor, heads: int, kv_heads: int) -> tuple[torch.Tenso
 def attention_backward(
     dmixed: torch.Tensor, qkv: torch.Tensor, mixed: torch.Tensor, lse: torch.Tensor, heads: int, kv_heads: int
 ) -> torch.Tensor:
-    """The gradient of qkv, in its layout."""
+    """Return the gradient of qkv, in qkv's layout."""
     batch, tokens, columns = qkv.shape
     head = columns // (heads + 2 * kv_heads)
     dqkv = torch.empty_like(qkv)

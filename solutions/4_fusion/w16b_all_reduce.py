@@ -1,20 +1,20 @@
 """All-reduce: a sum over ranks with send and receive.
 
 Every rank is a process and has a vector x of n elements; the default group of torch.distributed exists when collective
-is called. Chunk r of a vector is x.tensor_split(size)[r]: the first n % size chunks have one element more, and with
-more ranks than elements some are empty.
+is called. Chunk r of a vector is x.tensor_split(size)[r]. The first n % size chunks have one more element, and with
+more ranks than elements, some chunks are empty.
 
     reduce_scatter(x)     rank r returns chunk r of the sum of all x
     all_gather(own, n)    rank r gives chunk r of a vector of n elements; every rank returns the whole vector
-    ring(x)               every rank returns the sum of all x; the two above, in size - 1 steps each: a rank sends to a
-                          neighbor alone, one message a step
-    two_shot(x)           the same in two steps for any number of ranks: each has messages to all others
+    ring(x)               every rank returns the sum of all x; runs the two above, in size - 1 steps each, and in each
+                          step a rank sends one message to one neighbor
+    two_shot(x)           the same in two steps for any number of ranks; in each, a rank sends messages to all others
 
-Use only send and receive: dist.isend and dist.irecv, or dist.batch_isend_irecv, which posts the messages of a step at
-once. A send is complete when the other rank receives, so two ranks that both send first wait forever. In each of the
-two phases, a rank may send all chunks but one, each of them once: 2 (size - 1) / size of its vector. The bits of the
-sum must be the same on all ranks. The report counts bytes and messages, and times them on simulated links of 2 µs and
-400 GB/s each way. Inputs stay as they are.
+Use only send and receive: dist.isend and dist.irecv, or dist.batch_isend_irecv, which posts a step's messages together.
+A send is complete when the other rank receives, so two ranks that both send first wait forever. In each of the two
+phases, a rank may send all chunks but one, each of them once, so it sends 2 (size - 1) / size of its vector in all. The
+bits of the sum must be the same on all ranks. The report counts bytes and messages, and times them on simulated links
+with a latency of 2 µs and a bandwidth of 400 GB/s each way. Don't modify the inputs.
 """
 
 import torch
@@ -30,7 +30,7 @@ def exchange(sent: list[tuple[torch.Tensor, int]], received: list[tuple[torch.Te
 
 
 def reduce_scatter(x: torch.Tensor) -> torch.Tensor:
-    """Chunk `rank` of the sum over all ranks, as a ring: size - 1 steps of one chunk each."""
+    """Return chunk `rank` of the sum over all ranks, as a ring with size - 1 steps of one chunk each."""
     rank, size = dist.get_rank(), dist.get_world_size()
     # the sum of chunk c begins on rank c + 1 and travels to the right, growing by every rank's own chunk, up to rank c
     chunks = list(x.tensor_split(size))
@@ -43,7 +43,7 @@ def reduce_scatter(x: torch.Tensor) -> torch.Tensor:
 
 
 def all_gather(own: torch.Tensor, n: int) -> torch.Tensor:
-    """The vector of n elements whose chunk `rank` is `own`, as a ring: what has just arrived is passed on."""
+    """Return the vector of n elements whose chunk `rank` is `own`, as a ring that passes on each chunk."""
     rank, size = dist.get_rank(), dist.get_world_size()
     whole = own.new_empty(n)
     chunks = whole.tensor_split(size)
@@ -55,12 +55,12 @@ def all_gather(own: torch.Tensor, n: int) -> torch.Tensor:
 
 
 def ring(x: torch.Tensor) -> torch.Tensor:
-    """The sum of all x in 2 (size - 1) steps: bandwidth is best, latency grows with the ranks."""
+    """Return the sum of all x in 2 (size - 1) steps. The bandwidth is best, but the latency grows with the ranks."""
     return all_gather(reduce_scatter(x), x.numel())
 
 
 def two_shot(x: torch.Tensor) -> torch.Tensor:
-    """The sum of all x in two steps: the same bytes as a ring, and latency of two messages."""
+    """Return the sum of all x in two steps, with the bytes of a ring and the latency of two messages."""
     rank, size = dist.get_rank(), dist.get_world_size()
     others = [peer for peer in range(size) if peer != rank]
     chunks = x.tensor_split(size)
@@ -75,7 +75,7 @@ def two_shot(x: torch.Tensor) -> torch.Tensor:
 
 
 def collective(x: torch.Tensor, algorithm: str) -> torch.Tensor:
-    """What the grader calls on every rank."""
+    """Run the named algorithm. The grader calls this function on every rank."""
     if algorithm == "reduce_scatter":
         return reduce_scatter(x)
     if algorithm == "all_gather":

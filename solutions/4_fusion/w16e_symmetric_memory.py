@@ -2,18 +2,18 @@
 
 Every rank has a vector of n elements, a buffer `staging` for at least n elements, and flags. Each rank has the
 addresses of all ranks' buffers, and on GPUs that NVLink connects, it may load from them and store to them. x, out,
-staging and flags are tensors of `world` addresses, rank 0's first. Chunk r is the elements from r * chunk on, chunk =
-cdiv(n, 8 * world) * 8, so that every chunk starts at a multiple of 16 bytes; the last ones may be short or empty.
+staging and flags are tensors of `world` addresses, rank 0's first. Chunk r starts at element r * chunk, where chunk =
+cdiv(n, 8 * world) * 8, so every chunk starts at a multiple of 16 bytes. The last chunks may be short or empty.
 
     1. Rank r writes chunk p of its vector into the staging of rank p, as chunk r, for every peer p.
     2. When all peers have written, rank r adds its own chunk r and the chunks in its staging, in float32.
     3. It writes the result, rounded once, into chunk r of the output of every rank, its own included.
     4. It ends when all peers have written. Then its output is complete, and its staging may be reused.
 
-Between 1 and 2, and at the end, blocks with the same index on all ranks wait for each other through flags, which only
-grow from call to call. Here the grader launches all ranks on one device: axis 1 of the grid is the rank. On several
-GPUs each launches its own, with `first` its rank and one block along that axis. Each rank sends 2 (world - 1) / world
-of the vector, as in a ring. A small vector takes the time of two flags.
+Between steps 1 and 2, and at the end, blocks with the same index on all ranks wait for each other through flags, which
+only grow from call to call. Here, the grader launches all ranks on one device, and axis 1 of the grid is the rank. On
+several GPUs, each GPU launches its own rank, with `first` as this rank and one block along axis 1. Each rank sends 2
+(world - 1) / world of the vector, as in a ring. A small vector takes only the time of two flags.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.25 times the sectors that the bytes of its
 loads and stores need; at most 2.25 times the bytes of inputs and outputs moved.
@@ -29,13 +29,13 @@ TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 
 @triton.jit
 def address(table, rank, dtype: tl.constexpr):
-    """The beginning of a rank's buffer."""
+    """Return the start of a rank's buffer."""
     return tl.multiple_of(tl.load(table + rank).to(tl.pointer_type(dtype)), 16)
 
 
 @triton.jit
 def meet(flags, rank, WORLD: tl.constexpr):
-    """The same block of every rank: what each has written before is there for all of them after."""
+    """Wait for the same block on every rank. Afterward, all of them see everything that each wrote before."""
     tl.debug_barrier()  # all threads have written before one of them says so
     mine = address(flags, rank, tl.int32) + tl.program_id(0) * WORLD
     turn = tl.atomic_add(mine + rank, 1, sem="relaxed", scope="sys") + 1
@@ -78,7 +78,7 @@ def two_shot(x, out, staging, flags, first, octets, dtype: tl.constexpr, WORLD: 
 
 
 def shape(n: int, world: int, itemsize: int) -> tuple[int, int, int]:
-    """Blocks of a rank, elements of a tile, and warps, of which each thread has 16 bytes of a tile."""
+    """Return the blocks per rank, the elements per tile, and the warps; each thread has 16 bytes of a tile."""
     chunk = triton.cdiv(n, world)
     block = min(max(triton.next_power_of_2(chunk), 512 // itemsize), 16384 // itemsize)
     return min(triton.cdiv(chunk, block), MOST_BLOCKS), block, block * itemsize // 512
@@ -94,12 +94,12 @@ def launch(tables: list[torch.Tensor], first: int, ranks: int, n: int, dtype: to
 
 
 def addresses(buffers: torch.Tensor) -> torch.Tensor:
-    """Of the rows."""
+    """Return the addresses of the rows."""
     return torch.tensor([row.data_ptr() for row in buffers], dtype=torch.int64, device=buffers.device)
 
 
 def all_reduce(x: torch.Tensor, world: int) -> torch.Tensor:
-    """x: the vectors of all ranks, one after another, float32 or bfloat16, n a multiple of 8. Returns their outputs."""
+    """Return all outputs. x: all ranks' vectors, one after another, float32 or bfloat16, n a multiple of 8."""
     rows = x.view(world, -1)
     n = rows.shape[1]
     out = torch.empty_like(rows)

@@ -4,9 +4,9 @@ A CuTe layout is a function from coordinates to offsets, written shape:stride. T
 stride plus j times the second. A mode may itself be a tuple: in ((2,3),(4,2)):((1,8),(2,24)) the row i is split into (i
 % 2, i // 2), the column j into (j % 4, j // 4), and every part has its own stride. A stride may be 0.
 
-Each function below takes the number of rows, a multiple of 4, and of columns, a multiple of 8, and returns
-`cute.make_layout(shape, stride=...)`. The first is done. Offsets count elements and are compared exactly.
-Print a layout to see it as shape:stride; no GPU is needed.
+Each function below takes the number of rows, a multiple of 4, and the number of columns, a multiple of 8, and returns
+`cute.make_layout(shape, stride=...)`. The first function is done. Offsets count elements, and the grader compares them
+exactly. Print a layout to see it as shape:stride; no GPU is needed.
 """
 
 import cutlass
@@ -29,13 +29,13 @@ def column_major(rows: int, columns: int) -> cute.Layout:
 def padded(rows: int, columns: int) -> cute.Layout:
     """Store the matrix row-major, with one unused element after each row.
 
-    In shared memory this shifts each row by one bank, so that a column can be read without conflicts.
+    In shared memory, this shifts each row by one bank, so that a column can be read without conflicts.
     """
     return cute.make_layout((rows, columns), stride=(columns + 1, 1))
 
 
 def broadcast(rows: int, columns: int) -> cute.Layout:
-    """Use a single row in memory as every row of the matrix. A bias is added in this way, without copies of it."""
+    """Use a single row in memory as every row of the matrix. A kernel can add a bias in this way, without copies."""
     return cute.make_layout((rows, columns), stride=(0, 1))
 
 
@@ -47,8 +47,8 @@ def tiled(rows: int, columns: int) -> cute.Layout:
 def thread_values(threads: int, values: int) -> cute.Layout:
     """Assign a vector to threads, four elements at a time. Row t has the values of thread t.
 
-    Thread 0 gets elements 0 to 3, thread 1 gets 4 to 7, and so on. After the last thread, it is the turn of thread 0
-    again. So a warp that loads its columns 0 to 3 reads 32 * 16 contiguous bytes of float32.
+    Thread 0 gets elements 0 to 3, thread 1 gets 4 to 7, and so on. After the last thread, it is thread 0's turn again.
+    So a warp that loads its columns 0 to 3 reads 32 * 16 contiguous bytes of float32.
     """
     return cute.make_layout((threads, (4, values // 4)), stride=(4, (1, 4 * threads)))
 
@@ -57,7 +57,7 @@ LAYOUTS = (row_major, column_major, padded, broadcast, tiled, thread_values)
 
 
 def fitting(layout: cute.Layout, rows: int, columns: int, name: str) -> cute.Layout:
-    """The layout, if it has a coordinate for each row and column and no others."""
+    """Return the layout if it has a coordinate for each row and column and no others."""
     if not isinstance(layout, cute.Layout):
         raise TypeError(f"{name} returns {layout}, not a layout")
     modes = [cute.size(layout, mode=[mode]) for mode in range(cute.rank(layout))]
@@ -76,7 +76,7 @@ def tabulate(table: cute.Tensor, layout_of: cutlass.Constexpr, rows: cutlass.Con
 
 
 def offsets(name: str, matrix: torch.Tensor) -> torch.Tensor:
-    """The offsets that the layout of this name gives to the coordinates of the matrix, as int64 of its shape."""
+    """Return the offset of each coordinate of the matrix in the layout of this name, as int64."""
     layout_of = {layout.__name__: layout for layout in LAYOUTS}[name]
     table = torch.empty(matrix.shape, dtype=torch.int64)
     lane.run(tabulate, table, layout_of, *matrix.shape)

@@ -24,7 +24,7 @@ Raise ValueError in the cases that CuTe refuses to compile:
 - composition, if the number of elements that a mode contributes does not divide s.
 CuTe checks nothing else, and some of its results are wrong. Do better, and raise ValueError in these cases, too:
 - composition, if R(c) differs from A(B(c)) for any index c of B;
-- complement, if a stride is not a multiple of the offsets that the modes of smaller strides reach, gaps filled.
+- complement, if a stride is not a multiple of the span of the modes with smaller strides, their gaps filled.
 """
 
 import ast
@@ -45,18 +45,18 @@ class Layout:
 
     @classmethod
     def parse(cls, text: str) -> "Layout":
-        """Such as "(4,(2,3)):(1,(4,8))"."""
+        """Parse a layout such as "(4,(2,3)):(1,(4,8))"."""
         return cls(*map(ast.literal_eval, text.split(":")))
 
     def modes(self) -> list[tuple[int, int]]:
-        """Size and stride of each innermost mode."""
+        """Return the size and stride of each innermost mode."""
         return list(zip(flat(self.shape), flat(self.stride), strict=True))
 
     def size(self) -> int:
         return prod(flat(self.shape))
 
     def __call__(self, index: int) -> int:
-        """The offset. Of the last mode an index may go past the end."""
+        """Return the offset of an index, which may go past the end of the last mode."""
         *inner, (_, last) = self.modes()
         offset = 0
         for size, stride in inner:
@@ -65,7 +65,7 @@ class Layout:
         return offset + index * last
 
     def __str__(self) -> str:
-        """As CuTe prints it, but with stride 0 where a size is 1."""
+        """Format the layout as CuTe prints it, but with stride 0 where a size is 1."""
         return f"{self.shape}:{zeroed(self.shape, self.stride)}".replace(" ", "")
 
 
@@ -78,12 +78,12 @@ def zeroed(shape: int | tuple, stride: int | tuple) -> int | tuple:
 
 
 def of_modes(modes: list[tuple[int, int]]) -> Layout:
-    """The layout of these modes, each (size, stride); without brackets where it is one."""
+    """Return the layout with these modes, each (size, stride), without parentheses if there is only one."""
     return Layout(*modes[0]) if len(modes) == 1 else Layout(*(tuple(numbers) for numbers in zip(*modes, strict=True)))
 
 
 def coalesce(layout: Layout) -> Layout:
-    """The same function with the fewest modes."""
+    """Return the same function with the fewest modes."""
     merged = []
     for size, stride in layout.modes():
         if size == 1:
@@ -96,7 +96,7 @@ def coalesce(layout: Layout) -> Layout:
 
 
 def composition(a: Layout, b: Layout) -> Layout:
-    """R(c) = a(b(c)). Raises ValueError where no mode by mode answer is that."""
+    """Return R(c) = a(b(c)). Raises ValueError if composing mode by mode doesn't give this function."""
     a = coalesce(a)
 
     def through(shape: int | tuple, stride: int | tuple) -> Layout:
@@ -112,7 +112,7 @@ def composition(a: Layout, b: Layout) -> Layout:
 
 
 def every(a: Layout, step: int, count: int) -> Layout:
-    """`count` elements of a coalesced layout, each `step` after the one before."""
+    """Return every `step`-th element of a coalesced layout, `count` of them."""
     modes = []
     *inner, (_, last) = a.modes()
     for size, stride in inner:
@@ -152,6 +152,6 @@ def answer(operation: str, *operands: str) -> str:
 
 
 def algebra(questions: list[list[str]], device: str) -> torch.Tensor:
-    """A row of WIDTH characters for each question, such as ["composition", "(6,2):(8,2)", "(4,3):(3,1)"]."""
+    """Return a row of WIDTH characters for each question, such as ["composition", "(6,2):(8,2)", "(4,3):(3,1)"]."""
     rows = [list(answer(*question)[:WIDTH].ljust(WIDTH).encode()) for question in questions]
     return torch.tensor(rows, dtype=torch.uint8, device=device)

@@ -1,23 +1,23 @@
 """Copy a vector with 16-byte accesses.
 
 vector_copy(x) takes a contiguous vector of float32 or bfloat16, of 1 to 2**31 - 1 elements, and returns a copy of it.
-The vector may be a slice, so its address is a multiple of the element's size and perhaps of nothing more.
+The vector may be a slice, so its address may be a multiple of nothing more than the element's size.
 
 A block copies one tile. One layout, (thread, value) -> offset, says which elements of the tile each thread copies. With
-256 threads of 4 values it is (256,4):(4,1). Divide both vectors into tiles and compose a tile with this layout.
-`cute.copy` then copies the values of a thread with a single access. The last tile may be partial.
+256 threads and 4 values per thread, it is (256,4):(4,1). Divide both vectors into tiles and compose a tile with this
+layout. `cute.copy` then copies a thread's values with a single access. The last tile may be partial.
 
 Start with one element per thread and an `if`. Widen the accesses when this version is correct. The grader checks that
-the copy is equal bit for bit, and the requested sectors, and on a GPU compares the time with PyTorch's copy.
+the copy is equal bit for bit, and counts the requested sectors. On a GPU, it compares the time with PyTorch's copy.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.05 times the sectors that the bytes of its
 loads and stores need; at most 1.05 times the bytes of inputs and outputs moved.
 
-Bound: n elements are read and n written. 2**28 float32 are 2 GiB, 0.5 ms at the 4.3 TB/s of an H200. There is
-no arithmetic: all that counts is how many bytes are in flight. By Little's law 4.3 TB/s at a loaded latency of
-0.8 us is 3.4 MB, or 26 KB on each of 132 SMs, half of it loads; 2048 threads with one 16-byte load each have 33 KB.
-More loads per thread were slower on an H200: 0.96 of PyTorch's copy with 4, against 1.01 with 1.
-Values are dealt out as in the element-wise examples of CUTLASS.
+Bound: n elements are read and n written. 2**28 float32 are 2 GiB, 0.5 ms at the 4.3 TB/s of an H200. There is no
+arithmetic, so only the bytes in flight count. By Little's law, 4.3 TB/s at a loaded latency of 0.8 us need 3.4 MB in
+flight, or 26 KB on each of 132 SMs, half of it loads; 2048 threads with one 16-byte load each have 33 KB. More loads
+per thread were slower on an H200: 0.96 of PyTorch's copy with 4, against 1.01 with 1. Values are distributed as in
+CUTLASS's element-wise examples.
 """
 
 import cutlass

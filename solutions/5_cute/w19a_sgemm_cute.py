@@ -6,11 +6,11 @@ at multiples of 16 bytes; their rows may start anywhere. Each tensor has fewer t
 
 A block computes a tile of out from tiles of a and b that are `depth` steps deep. cp.async copies these tiles to the
 stages of a circular buffer in shared memory. While one stage is multiplied, the other `stages - 1` are in flight or
-ready. A tiled MMA, here of single multiply-adds, distributes the tile over warps, lanes and values, and cute.gemm
-multiplies the values of a thread. The values of the next step along k are loaded into other registers in the meantime.
+ready. A tiled MMA, here with single multiply-adds, distributes the tile over warps, lanes and values, and cute.gemm
+multiplies a thread's values. In the meantime, the values for the next step along k are loaded into other registers.
 
-CuTe's operands are (rows, k), so b is viewed as (n, k), and in shared memory the rows of both tiles are contiguous. If
-an access would be outside its matrix, a predicate makes cp.async write zeros instead.
+CuTe's operands are (rows, k), so the kernel views b as (n, k). In shared memory, both tiles are contiguous along the
+rows mode. If an access would be outside its matrix, a predicate makes cp.async write zeros instead.
 
 Start with one stage and no predicates, for sizes that are multiples of the tile. The grader checks the values, that
 cp.async copies at least half of the bytes that are written to shared memory, and that no thread reads a copy before
@@ -22,8 +22,8 @@ loads and stores need; at most 5 times the bytes of inputs and outputs moved; at
 bank conflicts; at most 1.2 wavefronts of shared memory per cycle of multiply-adds; at least 50% of what is stored to
 shared memory copied by cp.async.
 
-Bound: 2 m n k operations at 128 multiply-adds per cycle and SM, 67 TFLOP/s on an H200 at 1.98 GHz. At 4096
-it reaches 51 TFLOP/s, 0.99 of cuBLAS. The lanes' zigzag and the early copies are those of sgemm_async (week 8).
+Bound: 2 m n k operations at 128 multiply-adds per cycle and SM, 67 TFLOP/s on an H200 at 1.98 GHz. At 4096 it reaches
+51 TFLOP/s, 0.99 of cuBLAS. The lanes' zigzag and the early copies come from sgemm_async (week 8).
 """
 
 from collections.abc import Callable
@@ -42,8 +42,8 @@ GROUP = 8  # rows of tiles that blocks of neighboring numbers share, and b with 
 class Tile(NamedTuple):
     """A block computes rows x columns of out, in k-tiles of this depth, with warps (down, across).
 
-    stages: of the circular buffer. blocks: the least number that fits on an SM. unroll: steps per iteration of the
-    loop.
+    stages: stages of the circular buffer. blocks: the minimum number of blocks that fit on an SM. unroll: steps per
+    iteration of the loop.
     """
 
     rows: int
@@ -70,7 +70,7 @@ def dealt_out(tile: Tile) -> cute.TiledMma:
     """Return which thread computes which values of a tile of out.
 
     The lanes of a warp are arranged 4 x 8 in a zigzag, so that lanes that read the same 16 bytes of a or of b are one
-    or two apart. A lane computes squares of 4 x 4. Four neighboring rows or columns are one read of 16 bytes, and
+    or two apart. A lane computes squares of 4 x 4. Four neighboring rows or columns take one 16-byte read, and
     neighboring lanes read neighboring vectors.
     """
     (down, across), (lanes_down, lanes_across) = tile.warps, LANES
@@ -234,7 +234,7 @@ def launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, tile: cutlass.Const
 
 
 def choose(m: int, n: int) -> Tile:
-    """The tile that was fastest on an H200: a smaller one where rows of b fit no vectors, and copies are of 4 bytes."""
+    """Return the fastest tile on an H200. It is smaller if rows of b don't allow vectors and copies have 4 bytes."""
     if m * n < 1800**2:
         return SMALL if m * n < 1200**2 else SQUARE
     return LARGE if n % 4 == 0 else MIDDLE

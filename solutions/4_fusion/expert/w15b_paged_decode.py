@@ -3,31 +3,32 @@
 paged_decode(q, k_pages, v_pages, block_table, lengths) takes contiguous bfloat16 tensors that start at a multiple of 16
 bytes: q of shape (batch, heads, head); k_pages and v_pages of shape (pages, page, kv_heads, head). head is 32, 64, 128
 or 256, page is a power of two from 1 to 256, and heads is a multiple of kv_heads: query head h reads key head h //
-(heads // kv_heads). block_table, int32 of shape (batch, most), and lengths, int32 of shape (batch,), say where the
-tokens of a sequence are: token t of sequence i is row t % page of page block_table[i, t // page]. Every length is at
-least 1. The function returns a new tensor of the shape and dtype of q: softmax(q @ k^T / sqrt(head)) @ v over the
-tokens of each sequence. Scores are at most 1000 and at least -1000. k_pages may have more than 2**32 elements: offsets
-need 64 bits. On a GPU before sm_80, which has no bfloat16, q, k_pages and v_pages are float16.
+(heads // kv_heads). block_table, int32 of shape (batch, most), and lengths, int32 of shape (batch,), say where a
+sequence's tokens are: token t of sequence i is row t % page of page block_table[i, t // page]. Every length is at least
+1. The function returns a new tensor with the shape and dtype of q: softmax(q @ k^T / sqrt(head)) @ v over the tokens of
+each sequence. Scores are between -1000 and 1000. k_pages may have more than 2**32 elements, so offsets need 64 bits. On
+a GPU before sm_80, which has no bfloat16, q, k_pages and v_pages are float16.
 
-Data that belongs to no token is garbage: entries of block_table after the last page of a sequence may be any number,
-the rows of its last page after its last token may hold NaN, and so may pages that no sequence owns. A sequence may have
-one token and its neighbor 100,000, and the host does not know which: lengths is on the device. Start with one program
-per sequence and key head, which takes the query heads of that key head together. Then split: one long sequence has to
-fill the whole GPU. The grader checks the values, the bytes that are moved, the memory that is allocated in addition to
-inputs and output, and on a GPU compares the time with gathering the pages of each sequence and the formula written as
-operators.
+Data that doesn't belong to any token is garbage. Entries of block_table after a sequence's last page may be any number,
+the rows of its last page after its last token may contain NaN, and so may pages that no sequence owns. One sequence may
+have a single token and the next one 100,000, but the host doesn't know which, because lengths is on the device. Start
+with one program per sequence and key head, which processes all query heads of this key head. Then split the sequences,
+because a single long sequence has to fill the whole GPU. The grader checks the values, the moved bytes, and the memory
+that is allocated in addition to inputs and output. On a GPU, it compares the time with PyTorch's operators, which
+gather each sequence's pages and evaluate the formula.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 1.5 times the bytes of inputs and outputs moved; at most 0.85 times the bytes of inputs and
 outputs as a workspace.
 
 Bytes: the keys and values of every token, 4 kv_heads head each, 3.1 GB for 753,664 tokens with 8 key heads of 128, 0.69
-ms at the 4.5 TB/s that an H200 reads with. Operations: 4 per query head, token and column. Four query heads that share
-a key head make 4 operations per byte, a fortieth of what tensor cores need to be busy: memory is the bound.
+ms at the 4.5 TB/s that an H200 reads with. Operations: 4 per query head, token and column. With four query heads per
+key head, the kernel performs 4 operations per byte, a fortieth of the number that keeps tensor cores busy, so it is
+memory-bound.
 
-The tiles of all sequences and key heads form one line, and each program takes the same piece of it, whatever the
-lengths: as in stream-K products and FlashInfer, but planned by every program for itself, without the host. Partial
-results are two per program at most, however large the batch. A second kernel merges those of heads that were cut.
+The tiles of all sequences and key heads form one list, and each program takes an equal share of it, whatever the
+lengths, as in stream-K GEMMs and FlashInfer. But every program plans its own share, without the host. Each program has
+at most two partial results, however large the batch. A second kernel merges the results of heads that were split.
 
 Measured on an H200 in GB/s of keys and values, 8 key heads of 128, 32 query heads, pages of 16 (read ceiling 4495):
 
@@ -35,7 +36,8 @@ Measured on an H200 in GB/s of keys and values, 8 key heads of 128, 32 query hea
     64 x 8192 in pages of 1 4045, of 64 4155, of 256 4140
 
 1024 tokens take 15 us, and 131072 take 34 us more than their bytes; the merge takes 8 to 10. Many sequences of a few
-tokens are slow, as a program takes them one after another, each with the latency of memory: 1024 of one take 81 us.
+tokens are slow, because a program processes them one after another, each with the latency of memory. 1024 sequences of
+one token take 81 us.
 """
 
 import torch
@@ -45,25 +47,25 @@ import triton.language as tl
 LOG2_E = 1.4426950408889634
 
 TOKENS = 32
-"""Of a unit of work."""
+"""The number of tokens in a unit of work."""
 
 LEAST = tl.constexpr(2)
-"""Units of a program: what it leaves to be merged should be few bytes beside what it reads."""
+"""The minimum number of units per program. A part to be merged should be small compared with the data read."""
 
 PROGRAMS_PER_SM = {32: 4, 64: 4, 128: 4, 256: 2}
-"""That run at once, by the size of a head."""
+"""The number of programs that run at once on an SM, by the size of a head."""
 
 
 @triton.jit
 def units_of(lengths, first, batch, TOKENS: tl.constexpr, SEQUENCES: tl.constexpr):
-    """Units in each of SEQUENCES sequences, from `first` on."""
+    """Return the number of units in each of SEQUENCES sequences, starting at `first`."""
     sequence = first + tl.arange(0, SEQUENCES)
     return tl.cdiv(tl.load(lengths + sequence, mask=sequence < batch, other=0), TOKENS)
 
 
 @triton.jit
 def units_of_all(lengths, batch, TOKENS: tl.constexpr, SEQUENCES: tl.constexpr):
-    """Units in all sequences."""
+    """Return the number of units in all sequences."""
     units = 0
     for first in range(0, batch, SEQUENCES):
         units += tl.sum(units_of(lengths, first, batch, TOKENS, SEQUENCES))
@@ -72,7 +74,7 @@ def units_of_all(lengths, batch, TOKENS: tl.constexpr, SEQUENCES: tl.constexpr):
 
 @triton.jit
 def sequence_with(unit, lengths, batch, TOKENS: tl.constexpr, SEQUENCES: tl.constexpr):
-    """The sequence that has a unit, where they lie one after another, and the units before that sequence."""
+    """Return the sequence that contains a unit, and the number of units before this sequence."""
     units, sequence, begin = 0, 0, 0
     for first in range(0, batch, SEQUENCES):
         counts = units_of(lengths, first, batch, TOKENS, SEQUENCES)
@@ -86,7 +88,7 @@ def sequence_with(unit, lengths, batch, TOKENS: tl.constexpr, SEQUENCES: tl.cons
 @triton.jit
 def attend(query, k_pages, v_pages, block_table, first, last, kv_head, kv_heads, shift, scale,
            GROUP: tl.constexpr, HEAD: tl.constexpr, TOKENS: tl.constexpr):  # fmt: skip
-    """Values of the tokens from `first` to `last`, weighted and summed, with the sum of weights and the top score."""
+    """Return the weighted sum of the values of tokens `first` to `last`, the sum of weights, and the top score."""
     column = tl.arange(0, HEAD)
     out = tl.zeros([GROUP, HEAD], tl.float32)
     total = tl.zeros([GROUP], tl.float32)
@@ -163,7 +165,7 @@ def decode(out_ptr, part_ptr, lse_ptr, split_ptr, q, k_pages, v_pages, block_tab
 
 @triton.jit(do_not_specialize=["group"])
 def merge(out_ptr, part_ptr, lse_ptr, split_ptr, group, HEAD: tl.constexpr, PARTS: tl.constexpr):
-    """One program for each query head of the key head that was split after program p: the parts, weighted."""
+    """Merge the parts of one query head, of the key head that was split after program p."""
     first, member = tl.program_id(0) // group, tl.program_id(0) % group
     row = tl.load(split_ptr + 2 * first)
     if row < 0:
@@ -198,7 +200,7 @@ def paged_decode(
 
 
 def launch(programs: int, out: torch.Tensor, q: torch.Tensor, k_pages: torch.Tensor, *rest: torch.Tensor) -> None:
-    """Both kernels, the first with so many programs."""
+    """Launch both kernels, the first with `programs` programs."""
     batch, heads, head = q.shape
     _, page, kv_heads, _ = k_pages.shape
     group = heads // kv_heads

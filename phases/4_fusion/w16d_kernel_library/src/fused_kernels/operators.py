@@ -1,6 +1,6 @@
 """The operators: argument checks, schemas, fake implementations and gradients.
 
-The functions that users call check their arguments, so that a wrong one is refused with a message of this package,
+The functions that users call check their arguments, so that a wrong argument is refused with this package's message
 before anything is allocated. Each function calls an operator of torch.library, which autograd and torch.compile
 support.
 """

@@ -10,7 +10,7 @@ import fused_kernels
 
 
 def measure(function: str, rows: int, columns: int, repeats: int = 5) -> dict[str, float]:
-    """Median seconds of a function on a bfloat16 matrix, and of PyTorch's operators; the bytes that must be moved."""
+    """Return the median seconds of a function and of PyTorch's operators, and the bytes that must be moved."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     x, residual = torch.randn(2, rows, columns, device=device).bfloat16()
     weight = torch.randn(columns, device=device).bfloat16()
@@ -28,7 +28,7 @@ def measure(function: str, rows: int, columns: int, repeats: int = 5) -> dict[st
 
 
 def median_seconds(call, repeats: int, device: str) -> float:
-    """Of calls that each find another call's data in the cache; the first one compiles, and is left out."""
+    """Return the median time of calls with a cold cache. The first call compiles and isn't timed."""
     call()
     times = []
     flush = torch.empty(256 << 20 if device == "cuda" else 0, dtype=torch.uint8, device=device)

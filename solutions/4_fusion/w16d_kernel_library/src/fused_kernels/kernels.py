@@ -24,7 +24,7 @@ def add_rmsnorm_forward(y, h, rstd, x, residual, weight, rows, columns, eps, ROW
 
 @triton.jit(do_not_specialize=["rows"])
 def add_rmsnorm_backward(dx, partial, dy, dh, h, weight, rstd, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """dx = dh + the gradient through the norm; each program sums dweight over its rows into a row of partial."""
+    """Compute dx = dh + the gradient through the norm. Each program sums dweight over its rows into a partial row."""
     column = tl.arange(0, BLOCK)[None, :]
     gain = tl.load(weight + column, mask=column < columns, other=0.0).to(tl.float32)
     dweight = tl.zeros([ROWS, BLOCK], tl.float32)
@@ -46,7 +46,7 @@ def add_rmsnorm_backward(dx, partial, dy, dh, h, weight, rstd, rows, columns, RO
 
 @triton.jit(do_not_specialize=["stripes"])
 def sum_stripes(out, partial, stripes, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """out = the sum of partial over its rows, in the same order in every run."""
+    """Sum partial over its rows, in the same order in every run."""
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
     total = tl.zeros([ROWS, BLOCK], tl.float32)
     for first in tl.range(0, stripes, ROWS):
@@ -58,7 +58,7 @@ def sum_stripes(out, partial, stripes, columns, ROWS: tl.constexpr, BLOCK: tl.co
 
 @triton.jit
 def swiglu_forward(act, gate_up, hidden, BLOCK: tl.constexpr):
-    """act = silu(gate) * up, one program for BLOCK columns of a row."""
+    """Compute act = silu(gate) * up, with one program for BLOCK columns of a row."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     at = gate_up + row * (2 * hidden) + column
@@ -70,7 +70,7 @@ def swiglu_forward(act, gate_up, hidden, BLOCK: tl.constexpr):
 
 @triton.jit
 def swiglu_backward(dgate_up, gate_up, dact, hidden, BLOCK: tl.constexpr):
-    """The gradients of gate and up, which lie side by side."""
+    """Compute the gradients of gate and up, which are adjacent."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     at = row * (2 * hidden) + column

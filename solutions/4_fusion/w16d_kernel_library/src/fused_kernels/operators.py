@@ -1,6 +1,6 @@
 """The operators: argument checks, schemas, fake implementations and gradients.
 
-The functions that users call check their arguments, so that a wrong one is refused with a message of this package,
+The functions that users call check their arguments, so that a wrong argument is refused with this package's message
 before anything is allocated. Each function calls an operator of torch.library, which autograd and torch.compile
 support.
 """
@@ -47,7 +47,7 @@ def swiglu(gate_up: torch.Tensor) -> torch.Tensor:
 
 
 def matrix(name: str, tensor: torch.Tensor) -> None:
-    """Raise unless it is a matrix of a dtype that the kernels take."""
+    """Raise unless the tensor is a matrix with a dtype that the kernels support."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}, not a torch.Tensor")
     if tensor.dtype not in DTYPES:
@@ -57,7 +57,7 @@ def matrix(name: str, tensor: torch.Tensor) -> None:
 
 
 def like(name: str, tensor: torch.Tensor, x: torch.Tensor, shape: torch.Size) -> None:
-    """Raise unless it has this shape, and the dtype and device of x."""
+    """Raise unless the tensor has this shape, and the dtype and device of x."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}, not a torch.Tensor")
     if tensor.dtype != x.dtype:
@@ -72,7 +72,7 @@ def like(name: str, tensor: torch.Tensor, x: torch.Tensor, shape: torch.Size) ->
 def _add_rmsnorm(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """y, h and the rstd of each row, which the gradient needs."""
+    """Return y, h and the rstd of each row, which the gradient needs."""
     x, residual, weight = x.contiguous(), residual.contiguous(), weight.contiguous()
     y, h = torch.empty_like(x), torch.empty_like(x)
     rows, columns = x.shape
@@ -90,7 +90,7 @@ def _add_rmsnorm(
 def _add_rmsnorm_backward(
     dy: torch.Tensor, dh: torch.Tensor, h: torch.Tensor, weight: torch.Tensor, rstd: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """dx, which is the gradient of residual too, and dweight."""
+    """Return dx, which is also the gradient of residual, and dweight."""
     dy, dh, weight = dy.contiguous(), dh.contiguous(), weight.contiguous()
     rows, columns = h.shape
     dx, dweight = torch.empty_like(h), torch.empty_like(weight)
@@ -178,7 +178,7 @@ _swiglu.register_autograd(_gate_gradients, setup_context=_keep_gates)
 
 
 def tile(columns: int) -> tuple[int, int]:
-    """The block that holds a row, and how many rows a program takes."""
+    """Return the size of a block that holds a row, and the number of rows per program."""
     block = triton.next_power_of_2(columns)
     return block, max(1, 2048 // block)
 
