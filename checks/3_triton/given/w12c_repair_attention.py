@@ -1,18 +1,17 @@
 """Repair attention: four Triton kernels that somebody else wrote, each with a fault.
 
 run(kernel, q, k, v) launches one of them on float32 matrices of shape (tokens, 32), with up to 64 tokens. padding,
-rescale and store return softmax(q @ k^T / sqrt(32)) @ v. gradient gets the gradient of the output as v, and returns the
-gradient of v, p^T @ grad, where p is the softmax.
+rescale, and store return softmax(q @ k^T / sqrt(32)) @ v. gradient receives the gradient of the output as v, and it
+returns the gradient of v, p^T @ grad, where p is the softmax.
 
 Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES. The kind is the name of an
-exception of warpcheck, such as "Uninitialized", or "WrongValues" if the machine reports no fault and the values are
-wrong. `kp check` lists all names if one is missing. `kp check repair_attention` runs all kernels and reports on the
-first that fails. The PTX machine grades this exercise on a computer with a GPU, too.
+exception of warpcheck, such as "Uninitialized", or "WrongValues" if the machine reports no fault but the values are
+wrong. If an entry is missing, `kp check` lists all names. `kp check repair_attention` runs all kernels and reports the
+first that fails. The PTX machine grades this exercise even on a computer with a GPU.
 
-The grader checks the values, and that the machine finds no fault in any order of programs. It counts the statements
-that the repair changes, at most 1 in padding, 2 in rescale, 1 in store, 2 in gradient, and none outside of the kernels,
-and it checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do not count, and neither
-does CAUSES.
+The grader checks the values, checks CAUSES, and checks that the machine finds no fault in any program order. It also
+counts the statements that the repair changes: at most 1 in padding, 2 in rescale, 1 in store, 2 in gradient, and none
+outside of the kernels. A statement that moves counts twice. Comments, line breaks, and CAUSES do not count.
 """
 
 import torch

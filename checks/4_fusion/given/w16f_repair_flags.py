@@ -1,14 +1,14 @@
 """Repair flags: four all-reduces that somebody else wrote, whose ranks wait for each other in the wrong way.
 
-run(kernel, x, world) launches one of them on the vectors of `world` ranks, one after another in the float32 tensor x,
-and returns the sum of all vectors for each rank. A rank is a program here, and all programs run at the same time. On
-several GPUs the same kernels would have a table of addresses, as in symmetric_memory.
+run(kernel, x, world) launches one of these kernels on the vectors of `world` ranks, which are stored one after another
+in the float32 tensor x, and returns the sum of all vectors for each rank. A rank is a program here, and all programs
+run at the same time. On several GPUs the same kernels would have a table of addresses, as in symmetric_memory.
 
 Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES. The kind is the name of an
-exception of warpcheck, such as "Uninitialized", or "WrongValues" if the machine reports no fault and the values are
-wrong. `kp check` lists all names if one is missing. `kp check repair_flags` runs all kernels and reports on the first
-that fails. The PTX machine grades this exercise on a computer with a GPU, too, because most of these kernels return the
-right sums on a GPU in nearly every run.
+exception of warpcheck, such as "Uninitialized", or "WrongValues" if the machine reports no fault but the values are
+wrong. If a name is missing, `kp check` lists all names. `kp check repair_flags` runs all kernels and reports the first
+kernel that fails. The PTX machine grades this exercise on a computer with a GPU, too, because most of these kernels
+return the right sums on a GPU in nearly every run.
 
 The grader checks the values, and that the machine finds no fault in any order of programs. It counts the statements
 that the repair changes, at most 1 in push, 2 in last, 1 in chain, 2 in rounds, and none outside of the kernels, and it
