@@ -29,7 +29,12 @@ def of_pytest(target: str) -> list[str]:
 
 def test_unit_tests_and_gradings_are_all_that_make_test_runs() -> None:
     expressions = {target: of_pytest(target)[1] for target in ("tests", "unit", "gradings")}
-    assert expressions == {"tests": "not gpu", "unit": "unit and not gpu", "gradings": "not unit and not gpu"}
+    assert expressions == {
+        "tests": "not gpu and not weekly",
+        "unit": "unit and not gpu",
+        "gradings": "not unit and not gpu and not weekly",
+    }
+    assert of_pytest("weekly")[1] == "weekly and not gpu"
 
 
 def test_a_shard_is_chosen_by_a_variable() -> None:
