@@ -32,13 +32,14 @@ class Test:
 def read(results: Path) -> list[Test]:
     """Read the tests in a file of results. Raises OSError and ElementTree.ParseError.
 
-    A module that is skipped as a whole, or cannot be imported, has an entry without a class, and no cost.
+    An entry without a class has no cost: a module that is skipped as a whole or cannot be imported, or a run that was
+    interrupted.
     """
     cases = ElementTree.parse(results).getroot().iter("testcase")
     return [
         Test(file_of(case.attrib["classname"]), case.attrib["name"], float(case.attrib["time"]))
         for case in cases
-        if case.attrib["classname"]
+        if case.attrib.get("classname")
     ]
 
 
