@@ -7,7 +7,7 @@ keys 0 to i, and otherwise all keys. It returns two new tensors. out has the sha
 @ k^T / sqrt(head)) @ v for each head. lse is float32 of shape (batch, heads, tokens) and contains the natural logarithm
 of each row's sum of exp(scores), which the backward pass in the next exercise needs. Scores may be as large as 1000 and
 as low as -1000. The number of tokens, heads, and batches is arbitrary. Tensors may have more than 2**32 elements, so
-offsets need 64 bits. On a GPU before sm_80, which has no bfloat16, q, k, and v are float16.
+offsets need 64 bits. On GPUs older than sm_80, which lack bfloat16, q, k, and v are float16.
 
 Start with one program per block of queries, a loop over blocks of keys, and a mask on every block. Then skip the blocks
 that the causal mask hides, and mask only the blocks that need it. The grader checks the values, the bytes moved, and

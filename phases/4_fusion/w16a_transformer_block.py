@@ -12,7 +12,7 @@ It returns nine new tensors, which are out, s and the gradients of x, norm1, wqk
 gradient has the shape of its tensor. dout and ds are the gradients of out and s. The gradient of residual equals the
 gradient of x.
 
-All tensors except cos and sin are bfloat16 (float16 on a GPU before sm_80, which has no bfloat16), are contiguous, and
+All tensors except cos and sin are bfloat16 (float16 on GPUs older than sm_80, which lack bfloat16), are contiguous, and
 start at a multiple of 16 bytes. x, residual, dout and ds have the shape (batch, tokens, width); norm1 and norm2
 (width). Weights are (out, in): wqkv ((heads + 2 * kv_heads) * head, width), with the rows of all query heads first,
 then the keys' rows, then the values' rows; wo (width, heads * head); wgu (2 * hidden, width), the gate first; wdown

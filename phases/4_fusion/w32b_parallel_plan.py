@@ -29,7 +29,8 @@ A GPU's memory holds 16 bytes of state per parameter (weight, gradient, and in f
 and the activations that the backward pass needs, 34 d bytes per token and layer. Tensor parallelism over k GPUs splits
 24 d of these bytes; each GPU holds the other 10 d. sharded also holds the weights and gradients of one layer.
 
-All divisions of layers and tokens are exact. Return a dict of these facts, the first four as dicts by plan:
+All divisions of layers and tokens are exact. Return a dict of these facts; each of the
+first four is itself a dict, keyed by plan:
 
     memory_bytes    the memory that a GPU needs
     nvlink_bytes    the most bytes that a step sends in one direction over any connection between two GPUs of a node,

@@ -6,8 +6,8 @@ heads is a multiple of kv_heads; query head h reads key head h // (heads // kv_h
 sqrt(head), lse is the natural logarithm of each query's sum of exp(scores), in float32 and of shape (batch, heads,
 tokens). out is softmax(scores) @ v as the forward pass rounded it, and dout is its gradient. If causal is True, query i
 sees the keys 0 to i. All tensors are contiguous and start at a multiple of 16 bytes. A tensor may have more than 2**32
-elements, so offsets need 64 bits. It returns dq, dk, and dv, bfloat16 tensors with the shapes of q, k, and v. On a GPU
-before sm_80, which has no bfloat16, all bfloat16 tensors are float16 instead.
+elements, so offsets need 64 bits. It returns dq, dk, and dv, bfloat16 tensors with the shapes of q, k, and v. On GPUs
+older than sm_80, which lack bfloat16, all bfloat16 tensors are float16 instead.
 
 With p = exp(scores - lse), and delta = sum(dout * out) for each query:
 

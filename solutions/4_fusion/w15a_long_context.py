@@ -7,7 +7,7 @@ are stored one after another: sequence i is rows cu_seqlens[i] to cu_seqlens[i +
 0 and ends with total, from 1 to 2^31 - 1; a sequence may be empty. The function returns a new tensor with the shape and
 dtype of q: softmax(q @ k^T / sqrt(head)) @ v for each head and sequence, where a token sees itself and the earlier
 tokens of its sequence, but no token of another sequence. Values are finite, and scores are between -1000 and 1000.
-Tensors may have more than 2**32 elements, so offsets need 64 bits. On a GPU before sm_80, which has no bfloat16, q, k
+Tensors may have more than 2**32 elements, so offsets need 64 bits. On GPUs older than sm_80, which lack bfloat16, q, k
 and v are float16.
 
 cu_seqlens is on the device. If the host reads it, the host waits for all work that is queued on the GPU, and a CUDA

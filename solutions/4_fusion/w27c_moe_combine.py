@@ -9,7 +9,7 @@ int32, and weights of shape (tokens, top_k), float32. top_k is 1 to 16. It retur
 rows[t, j] is -1 if the choice was dropped, because its expert had no room. A dropped choice adds nothing, and its
 weight may be NaN. Every row of y occurs exactly once in rows. The sum is float32 and rounded once, and the same inputs
 give the same bits in every run. y may hold infinities. Tensors do not always start at a multiple of 16 bytes. y and out
-may have more than 2**32 elements: offsets need 64 bits. On a GPU before sm_80, which has no bfloat16, y is float16.
+may have more than 2**32 elements: offsets need 64 bits. On GPUs older than sm_80, which lack bfloat16, y is float16.
 
 Start with one token and a block of columns for each program. The grader checks the values, the bytes moved, and that
 the bits are the same in every order of blocks. On a GPU, it compares the time with indexing, multiplying, and summing

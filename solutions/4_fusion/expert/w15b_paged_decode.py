@@ -7,7 +7,7 @@ or 256, page is a power of two from 1 to 256, and heads is a multiple of kv_head
 sequence's tokens are: token t of sequence i is row t % page of page block_table[i, t // page]. Every length is at least
 1. The function returns a new tensor with the shape and dtype of q: softmax(q @ k^T / sqrt(head)) @ v over the tokens of
 each sequence. Scores are between -1000 and 1000. k_pages may have more than 2**32 elements, so offsets need 64 bits. On
-a GPU before sm_80, which has no bfloat16, q, k_pages and v_pages are float16.
+GPUs older than sm_80, which lack bfloat16, q, k_pages and v_pages are float16.
 
 Data that doesn't belong to any token is garbage. Entries of block_table after a sequence's last page may be any number,
 the rows of its last page after its last token may contain NaN, and so may pages that no sequence owns. One sequence may
