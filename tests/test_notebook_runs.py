@@ -154,3 +154,20 @@ def test_a_forked_kernel_is_interrupted_and_killed_with_its_launcher(
         assert reply["content"]["ename"] == "KeyboardInterrupt"
         assert not is_gone(pid)
     assert happens(lambda: is_gone(pid))
+
+
+def test_a_cell_that_ends_its_process_is_named_and_the_next_notebook_runs(
+    tmp_path: Path, forked_kernels: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JUPYTER_PATH", str(forked_kernels))
+    paths = [tmp_path / "course" / f"{name}.ipynb" for name in ("ends", "runs")]
+    paths[0].parent.mkdir()
+    for path, source in zip(paths, ("import os; os._exit(3)", "6 * 7"), strict=True):
+        cells = [nbformat.v4.new_code_cell("1 + 1", id="first"), nbformat.v4.new_code_cell(source, id="second")]
+        kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), path)
+    with pytest.raises(SystemExit) as ended:
+        execute.main([*map(str, paths), "--into", str(tmp_path / "executed")])
+    assert ended.value.code == 1
+    assert "ends.ipynb: the kernel's process ended in cell second" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "executed/course").iterdir()] == ["runs.ipynb"]

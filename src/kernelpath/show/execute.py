@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 
+class KernelDied(Exception):
+    """A cell of a notebook ended the process of the notebook's kernel."""
+
+
 def execute(
     path: Path, *, tree: Tree = "expert", through: bool = True, record: Path | None = None, timeout: int = 300
 ) -> NotebookNode:
@@ -37,10 +41,14 @@ def execute(
         record: A JSON file for values that only a GPU can provide.
         timeout: Seconds for one cell.
 
-    Raises nbclient.exceptions.CellExecutionError for the first cell that fails.
+    Raises:
+        nbclient.exceptions.CellExecutionError: The first cell that failed.
+        nbclient.exceptions.CellTimeoutError: The first cell that took longer.
+        KernelDied: A cell ended the kernel's process.
     """
     import nbformat
     from nbclient import NotebookClient
+    from nbclient.exceptions import DeadKernelError
     from traitlets.config import Config
 
     notebook: NotebookNode = nbformat.read(path, as_version=4)
@@ -52,6 +60,11 @@ def execute(
         "KERNELPATH_TREE": tree,
         predict.RUN_THROUGH: "1" if through else "",
     }
+    started: list[str] = []
+
+    def note_start(cell: NotebookNode, cell_index: int) -> None:
+        started.append(cell.id)
+
     if record is not None:
         environment["KERNELPATH_RECORD"] = str(record.absolute())
     with tempfile.TemporaryDirectory() as sockets:  # not TCP: two kernels may get the same port
@@ -61,10 +74,14 @@ def execute(
             kernel_name="python3",
             # The times of execution would be in the metadata of every cell, and differ in every run.
             record_timing=False,
+            on_cell_start=note_start,
             config=Config(KernelManager={"transport": "ipc", "ip": f"{sockets}/kernel"}),
             resources={"metadata": {"path": str(path.parent)}},
         )
-        client.execute(env=environment)
+        try:
+            client.execute(env=environment)
+        except DeadKernelError as error:  # it names no cell
+            raise KernelDied(f"the kernel's process ended in cell {started[-1]}") from error
     return notebook
 
 
@@ -74,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Without a GPU, cells whose code has not changed keep the outputs that a GPU made.
     """
     import nbformat
-    from nbclient.exceptions import CellExecutionError
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
     parser = argparse.ArgumentParser(prog="python -m kernelpath.show.execute", description=main.__doc__)
     parser.add_argument("notebooks", nargs="*", type=Path, help="default: all of them")
@@ -102,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     versions=packages.versions(),
                 )
             )
-        except CellExecutionError as error:
+        except (CellExecutionError, CellTimeoutError, KernelDied) as error:
             print(f"{path.name}: {error}", file=sys.stderr)
             failed += 1
             continue
