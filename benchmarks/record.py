@@ -1,74 +1,68 @@
-"""Writes results/<gpu>.json: every reference kernel graded on this GPU, and the races against other libraries.
+"""Write results/<gpu>.json: the report of every reference kernel, graded on this GPU with the full number of rounds.
 
-    python benchmarks/record.py                  both, a few minutes
-    python benchmarks/record.py --only peers     what is already in the file stays
-    python benchmarks/record.py --only reports softmax transpose
+    python benchmarks/record.py                              half an hour
+    python benchmarks/record.py softmax transpose            only these; the other reports stay as they are
+    python benchmarks/record.py --for-pages FOLDER           also save the reports for `kernelpath.show.execute`
 
-The tables of docs/ are generated from these files: `kp dev tables`.
+The file is written after each exercise. With KERNELPATH_REPORTS=FOLDER, the pages of the book take their reports from
+that folder instead of grading each exercise again. The tables of docs/ are generated from results/: `kp dev tables`.
+benchmarks/peers.py compares the kernels with other libraries.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import datetime
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import peers
 import torch
 
 from kernelpath.course import registry
 from kernelpath.grading import grade
-from kernelpath.show import results
+from kernelpath.show import graded, results
+from kernelpath.verdict import Report
 from kernelpath.work.stopwatch import Stopwatch
-
-
-def reports(names: Sequence[str], before: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The report of the reference kernels named, or of all, with the full number of rounds; the others as before."""
-    items = [registry.find(name) for name in names] or list(registry.exercises())
-    graded = {report["exercise"]: report for report in before}
-    for item in items:
-        report = grade.grade(item, item.reference, device="cuda", seed=1, bench=True)
-        print(f"{item.name:<16} {report.verdict.value:<14} {'*' * report.stars:<3} {report.seconds:5.1f} s", flush=True)
-        if not report.verdict.passed:
-            print(f"  {report.cause}\n{report.printed}")
-        graded[item.path_id] = dataclasses.asdict(dataclasses.replace(report, printed=""))
-    return [graded[item.path_id] for item in registry.exercises() if item.path_id in graded]
-
-
-def races(names: Sequence[str], before: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Every race that has one of the names, or all; the others as before."""
-    stopwatch = Stopwatch()
-    results = {(result["exercise"], result["case"]): result for result in before}
-    for race in peers.races():
-        if not names or set(names) & set(race.exercises):
-            for result in peers.run(race, stopwatch):
-                peers.show(result)
-                results[result.exercise, result.case] = dataclasses.asdict(result)
-    return list(results.values())
-
-
-PARTS = {"reports": reports, "peers": races}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("exercises", nargs="*", metavar="NAME", help="only these; what is recorded of others stays")
-    parser.add_argument("--only", choices=PARTS)
-    parser.add_argument("--folder", type=Path, default=registry.root() / "results")
+    parser.add_argument("--folder", type=Path, default=registry.root() / results.FOLDER, help="default: results")
+    parser.add_argument("--for-pages", type=Path, metavar="FOLDER", help="also save the reports for the book's pages")
     options = parser.parse_args()
     gpu = re.sub(r"\W+", "_", torch.cuda.get_device_name().lower())
     path = options.folder / f"{gpu}.json"
     recorded = dataclasses.asdict(results.read(path)) if path.exists() else {}
     recorded |= peers.machine(Stopwatch())
-    for part in [options.only] if options.only else PARTS:
-        recorded[part] = PARTS[part](options.exercises, recorded.get(part, []))
-        filled = {name: found for name, found in recorded.items() if found}
+    reports = {report["exercise"]: report for report in recorded.get("reports", [])}
+    dates = recorded.get("report_dates", {})
+    for item in [registry.find(name) for name in options.exercises] or registry.exercises():
+        report = grade.grade(item, item.reference, device="cuda", seed=1, bench=True)
+        show(item.name, report)
+        reports[item.path_id] = dataclasses.asdict(dataclasses.replace(report, printed=""))
+        dates[item.path_id] = datetime.date.today().isoformat()
+        recorded["reports"] = [reports[known.path_id] for known in registry.exercises() if known.path_id in reports]
+        recorded["report_dates"] = {name: dates[name] for name in reports if name in dates}
+        filled = {name: part for name, part in recorded.items() if part}
         path.write_text(json.dumps(filled, indent=1) + "\n", encoding="utf-8")
+        if options.for_pages:
+            options.for_pages.mkdir(parents=True, exist_ok=True)
+            graded.save_report(item, report, options.for_pages)
     print(path)
+
+
+def show(name: str, report: Report) -> None:
+    """Print the verdict, the stars, and the times; and the cause, unless the kernel passed."""
+    times = ""
+    if measured := report.measurement:
+        times = f"{measured.seconds * 1e6:9.1f} µs, speedup {measured.speedup}"
+    print(f"{name:<24} {report.verdict.value:<14} {'*' * report.stars:<3} {report.seconds:5.1f} s {times}", flush=True)
+    if not report.verdict.passed:
+        print(f"  {report.cause}\n{report.printed}", flush=True)
 
 
 if __name__ == "__main__":

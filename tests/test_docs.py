@@ -57,7 +57,10 @@ def test_tables_of_results_hold_what_was_measured(tmp_path: Path) -> None:
     counted = {"strided": results.CounterPair(ncu, {**ncu, "global_load_sectors": 1040})}
     other = results.PeerComparison("gelu", "1 row", 1e-3, 8, 4.2e12, {"eager": (1.25, 1.2, 1.3)})
     absent = {"quack: softmax 16 rows": "ValueError: a | b\nc"}
-    machine = results.Machine("GPU", reports=(timed,), peers=(race, other, loss), counters=counted, absent=absent)
+    dates = {timed.exercise: "2026-11-30"}
+    machine = results.Machine(
+        "GPU", reports=(timed,), report_dates=dates, peers=(race, other, loss), counters=counted, absent=absent
+    )
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "gpu.json").write_text(encode(machine))
     (tmp_path / "results" / "notebooks.json").write_text("{}")
@@ -65,7 +68,7 @@ def test_tables_of_results_hold_what_was_measured(tmp_path: Path) -> None:
     (tmp_path / "results" / "datasheets.json").write_text(encode(peaks))
     unknown = ["", "Measured on GPU. The versions were not recorded."]
     assert list(docs.results(tmp_path))[2:] == [
-        "| GPU | `transpose` | n=4096 | 128 µs | 3.670 (3.610 to 3.720) | 93.8% | 103.1% | 82.5% |",
+        "| GPU | `transpose` | n=4096 | 128 µs | 3.670 (3.610 to 3.720) | 93.8% | 103.1% | 82.5% | 2026-11-30 |",
         *unknown,
     ]
     assert list(docs.peers(tmp_path))[2:] == [

@@ -111,9 +111,8 @@ def verdicts(root: Path) -> Iterator[str]:
 
 def results(root: Path) -> Iterator[str]:
     """Yield a row for each reference kernel on each GPU that was measured."""
-    yield from _header(
-        "GPU", "exercise", "case", "time", "speedup", "of the measured ceiling", "of a copy", "of the theoretical peak"
-    )
+    shares = ("of the measured ceiling", "of a copy", "of the theoretical peak")
+    yield from _header("GPU", "exercise", "case", "time", "speedup", *shares, "date")
     datasheets = recorded.datasheets(root)
     for machine in recorded.machines(root):
         sheet = datasheets.get(machine.gpu)
@@ -128,7 +127,8 @@ def results(root: Path) -> Iterator[str]:
             of_copy = "" if copy_share is None else words.share(copy_share, 1)
             peak = None if sheet is None else datasheet.peak(measured, sheet)
             of_peak = "" if peak is None else words.share(peak[0], 1)
-            yield _row(machine.gpu, f"`{name}`", case, time, str(measured.speedup), share, of_copy, of_peak)
+            date = machine.report_dates.get(report.exercise, "")
+            yield _row(machine.gpu, f"`{name}`", case, time, str(measured.speedup), share, of_copy, of_peak, date)
     for machine in recorded.machines(root):
         if machine.timed:
             yield from provenance.measured_lines(machine, [report.versions for report in machine.timed])

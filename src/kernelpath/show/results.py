@@ -92,7 +92,12 @@ class SanitizerResult:
 
 @dataclass(frozen=True)
 class Machine:
-    """The contents of one file: a GPU, and the parts that were measured on it in one run."""
+    """The contents of one file: a GPU, and the parts that were measured on it.
+
+    Attributes:
+        date: When the newest part was measured.
+        report_dates: The day of each report, by exercise: a run may renew some of them.
+    """
 
     gpu: str
     driver: str = ""
@@ -103,6 +108,7 @@ class Machine:
     rounds: int = 0
     confidence: float = 0.0
     reports: tuple[Report, ...] = ()
+    report_dates: Mapping[str, str] = field(default_factory=dict)
     peers: tuple[PeerComparison, ...] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
     counters: Mapping[str, CounterPair] = field(default_factory=dict)
