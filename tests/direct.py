@@ -40,7 +40,6 @@ from typing import Any
 
 import pytest
 import torch
-from _pytest.mark.structures import ParameterSet
 
 from kernelpath import words
 from kernelpath.course import registry
@@ -428,12 +427,13 @@ def weekly(root: Path) -> frozenset[Planted]:
     return frozenset(left)
 
 
-def parameters(submissions: Iterable[Planted], root: Path) -> list[ParameterSet]:
-    """Return the parameters of a test that each submission has; those for the weekly run have the mark `weekly`."""
-    return [
+def parametrize(name: str, submissions: Iterable[Planted], root: Path) -> pytest.MarkDecorator:
+    """Return the decorator that calls a test with each submission; those for the weekly run have the mark `weekly`."""
+    parameters = [
         pytest.param(submission, id=submission.name, marks=[pytest.mark.weekly] if submission in weekly(root) else [])
         for submission in submissions
     ]
+    return pytest.mark.parametrize(name, parameters)
 
 
 @cache

@@ -102,9 +102,7 @@ def named(name: str) -> Planted:
     return planted.named(ROOT, name)
 
 
-@pytest.mark.parametrize(
-    "reject", direct.parameters((reject for reject in planted.rejects(ROOT, "cpu") if reject in GRADED), ROOT)
-)
+@direct.parametrize("reject", (reject for reject in planted.rejects(ROOT, "cpu") if reject in GRADED), ROOT)
 def test_without_a_gpu(reject: Planted, grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_rejected(reject, "cpu", grader, monkeypatch)
 
@@ -126,9 +124,7 @@ def assert_rejected(reject: Planted, device: grade.Device, grader: Grader, monke
     assert report.stars == (1 if reject.verdict is Verdict.TOO_SLOW and several else 0)
 
 
-@pytest.mark.parametrize(
-    "honest", direct.parameters((honest for honest in planted.accepts(ROOT) if honest in GRADED), ROOT)
-)
+@direct.parametrize("honest", (honest for honest in planted.accepts(ROOT) if honest in GRADED), ROOT)
 def test_honest_submissions_pass(honest: Planted, grader: Grader) -> None:
     report = grader.honest(honest)
     assert report.verdict is Verdict.PASSED, report.cause
