@@ -28,6 +28,8 @@ from tests.planted import Planted
 
 ROOT = Path(__file__).parents[1]
 
+# Tricks and accidents that have fooled graders of kernels. What no submission can do has tests of its own: tolerances
+# that are ignored (test_compare), and times that are launch overhead or noise (test_measure, test_timing).
 ROWS = {
     "C1": "an output that is never written contains an earlier right answer",
     "C2": "the inputs are changed, and with them the reference",
@@ -56,8 +58,6 @@ ROWS = {
     "H1": "the submission ends its process",
     "H2": "compile errors, hangs, exhausted memory, illegal accesses",
 }
-"""Tricks and accidents that have fooled graders of kernels. What no submission can do has tests of its own: tolerances
-that are ignored (test_compare), and times that are launch overhead or noise (test_measure, test_timing)."""
 
 GRADED = direct.graded(ROOT)
 

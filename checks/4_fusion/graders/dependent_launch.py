@@ -11,11 +11,11 @@ from kernelpath.grading.context import GradingContext
 from kernelpath.grading.job import Job
 from kernelpath.verdict import Finding, Verdict
 
+# The largest share of its instructions that the first launch may execute before griddepcontrol.launch_dependents.
 BEFORE_TRIGGER = 0.25
-"""The largest share of its instructions that the first launch may execute before griddepcontrol.launch_dependents."""
 
+# The smallest share of its sectors that the dependent launch has to access before griddepcontrol.wait.
 BEFORE_WAIT = 0.1
-"""The smallest share of its sectors that the dependent launch has to access before griddepcontrol.wait."""
 
 
 def plan_grading(job: Job) -> GradingPlan:

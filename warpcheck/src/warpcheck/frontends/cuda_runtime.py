@@ -68,25 +68,25 @@ _DIRECTIONS = (
 )
 _DEFAULT_DIRECTION = 4
 
+# The first address that stands for device memory. Linux has none of a program there, and GPU drivers use it, too.
 DEVICE_START = 0x302000000
-"""The first address that stands for device memory. Linux has none of a program there, and GPU drivers use it, too."""
 
+# The size of the range of these addresses.
 DEVICE_BYTES = 1 << 36
-"""The size of the range of these addresses."""
 
 _ALIGNMENT = 256  # CUDA C++ Programming Guide, "Device Memory Accesses"
 
+# The simulated duration of a copy and of a kernel: a constant, and a rate.
 _COPY_SECONDS, _COPY_BYTES_PER_SECOND = 10e-6, 25e9
 _LAUNCH_SECONDS, _SECONDS_PER_COST = 5e-6, 1e-9
-"""The simulated duration of a copy and of a kernel: a constant, and a rate."""
 
 # Numbers of cudaDeviceAttr and cudaFuncAttribute: driver_types.h.
 _ATTRIBUTE_MULTIPROCESSORS, _ATTRIBUTE_SHARED_OPTIN = 16, 97
 _MAX_DYNAMIC_SHARED = 8
 
+# The limits of a launch. Source: CUDA C++ Programming Guide, "Compute Capabilities".
 MOST_THREADS = 1024
 MOST_BLOCKS = (2**31 - 1, 65_535, 65_535)
-"""The limits of a launch. Source: CUDA C++ Programming Guide, "Compute Capabilities"."""
 
 
 @dataclass
@@ -116,8 +116,9 @@ class Allocation:
 @dataclass
 class _Event:
     line: int
+    # The number of operations that were queued before it was recorded; -1 before that.
     position: int = -1
-    """The number of operations that were queued before it was recorded; -1 before that."""
+
     seconds: float = 0.0
     destroyed: bool = False
 
