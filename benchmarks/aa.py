@@ -25,8 +25,8 @@ from kernelpath.work.stopwatch import Stopwatch
 
 Kernel = Callable[[torch.Tensor], object]
 
+# Launches in a graph, for kernels under 20 µs.
 LAUNCHES = 20
-"""Launches in a graph, for kernels under 20 µs."""
 
 KERNELS: dict[str, tuple[Kernel, tuple[int, ...], bool]] = {
     "gelu, 16 MiB, as a graph": (torch.nn.functional.gelu, (2048, 4096), True),

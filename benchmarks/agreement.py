@@ -26,6 +26,9 @@ from warpcheck.frontends import cuda
 
 Outputs = dict[str, list[torch.Tensor]]
 
+# PTX's approximate functions of one float32, where they are tried, and the error that the PTX ISA allows (as log2).
+#
+# The first four are tried at 2^x for x between these bounds.
 FUNCTIONS = {
     "rcp": (-120.0, 120.0, "relative", -23.0),
     "sqrt": (-120.0, 120.0, "relative", -23.0),
@@ -36,10 +39,6 @@ FUNCTIONS = {
     "cos": (-3.14, 3.14, "absolute", -20.5),
     "tanh": (-9.0, 9.0, "relative", -11.0),
 }
-"""PTX's approximate functions of one float32, where they are tried, and the error that the PTX ISA allows (as log2).
-
-The first four are tried at 2^x for x between these bounds.
-"""
 
 
 def outputs(device: str) -> Outputs:

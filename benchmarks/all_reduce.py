@@ -28,8 +28,9 @@ from kernelpath.course import registry
 from kernelpath.course.problems import transformer_block as problem
 
 SIZES = [1 << power for power in range(10, 31, 2)]
+# Bytes up to which a call is shorter than its launch from Python, so that a graph of many is timed as well.
 GRAPHED = 1 << 24
-"""Bytes up to which a call is shorter than its launch from Python, so that a graph of many is timed as well."""
+
 SECONDS = 240.0
 
 

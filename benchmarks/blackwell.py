@@ -48,8 +48,8 @@ __all__ = [
 ]
 
 Array = np.ndarray[Any, Any]
+# Runs the kernel ``k`` of a PTX text with 128 threads on arrays, which it updates, and on integers.
 Run = Callable[[str, Sequence[Array], Sequence[int]], None]
-"""Runs the kernel ``k`` of a PTX text with 128 threads on arrays, which it updates, and on integers."""
 
 SEED = 2026
 SAMPLE = 600  # elements that alignments are tried on

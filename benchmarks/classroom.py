@@ -39,8 +39,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests import planted
 
 EVERY_WRONG = 5
+# Learners and exercises of the class that is extrapolated to.
 LARGE = (1000, 13)
-"""Learners and exercises of the class that is extrapolated to."""
 
 HOSTILE = (
     "CRASHED_exit_hook",

@@ -38,6 +38,9 @@ from machine.patterns import BLOCK, FLOATS, GRID, PATTERNS  # noqa: E402
 
 Launchable = tuple[str, Callable[[], object]]
 
+# What ncu's metrics amount to, by the name that the PTX machine gives it. Those with a minus are subtracted.
+#
+# Only so can the wavefronts of asynchronous copies be seen, which have no metric of their own.
 METRICS = {
     "global_load_requests": ["l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"],
     "global_load_sectors": ["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"],
@@ -54,21 +57,17 @@ METRICS = {
         "-l1tex__data_pipe_lsu_wavefronts_mem_shared_op_misc.sum",
     ],
 }
-"""What ncu's metrics amount to, by the name that the PTX machine gives it. Those with a minus are subtracted.
 
-Only so can the wavefronts of asynchronous copies be seen, which have no metric of their own.
-"""
-
+# The same without asynchronous copies: the sum of all has some that belong to no instruction.
 OF_THE_CORPUS = METRICS | {
     "shared_store_wavefronts": [f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum" for op in ("st", "atom")]
 }
-"""The same without asynchronous copies: the sum of all has some that belong to no instruction."""
 
+# The same with boxes and spans. A load is counted once for each block of a cluster that it reaches.
 OF_HOPPER = OF_THE_CORPUS | {
     "bulk_load_sectors": ["l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum"],
     "bulk_store_sectors": [f"l1tex__m_l1tex2xbar_write_sectors_mem_global_op_tma_{op}.sum" for op in ("st", "red")],
 }
-"""The same with boxes and spans. A load is counted once for each block of a cluster that it reaches."""
 
 SUMS = {"corpus": OF_THE_CORPUS, "hopper": OF_HOPPER}
 

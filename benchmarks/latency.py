@@ -30,8 +30,8 @@ from kernelpath.grading.grade import versions
 LAYERS = 16
 WARM_UP = 5
 STEPS = 200
+# Heads and tokens of the cache: a small, a middle, and a large layer.
 SIZES = ((16, 128), (32, 512), (64, 4096))
-"""Heads and tokens of the cache: a small, a middle, and a large layer."""
 
 Layer = Callable[..., torch.Tensor]
 Step = Callable[[], torch.Tensor]

@@ -64,23 +64,25 @@ Peers = Mapping[str, Kernel]
 
 WARM_UP = 3
 ROUNDS = 48
+# Seconds of one case after which its rounds end, but not before LEAST of them.
 LONG = 1.0
-"""Seconds of one case after which its rounds end, but not before LEAST of them."""
+
 LEAST = 15
+# Rounds in which the host's work counts, too.
 ELAPSED_ROUNDS = 7
-"""Rounds in which the host's work counts, too."""
+# Cases of each race that come before the others of any race.
 FIRST_CASES = 2
-"""Cases of each race that come before the others of any race."""
+# Seconds after which a first call, which compiles and tunes, is interrupted.
 FIRST_CALL = 75.0
-"""Seconds after which a first call, which compiles and tunes, is interrupted."""
+# Seconds that a first call may run on the GPU after that.
 HANG = 15.0
-"""Seconds that a first call may run on the GPU after that."""
+# The exit code if the GPU is in an error state, which only a new process leaves.
 GPU_ERROR = 75
-"""The exit code if the GPU is in an error state, which only a new process leaves."""
+
 INTERRUPTED = "its first call did not return"
 PACKAGES = ("liger-kernel", "quack-kernels", "flash-attn-4", "cuda-cccl", "nvidia-matmul-heuristics")
+# Contestants that could not be imported or refused a case, with the reason.
 absent: dict[str, str] = {}
-"""Contestants that could not be imported or refused a case, with the reason."""
 
 
 @dataclass(frozen=True)

@@ -36,16 +36,16 @@ from tests import planted
 
 ROOT = Path(__file__).parents[1]
 
+# By exercise: the submissions of tests/accepts that were made from one another.
 DERIVED = {
     "w16a_transformer_block": {"autograd_functions", "buffers_reused", "recomputed"},
     "w16d_kernel_library": {"defined_schemas", "setup_script", "triton_operators"},
     "w20a_tensorop_gemm": {"ordinary_loads", "plain"},
 }
-"""By exercise: the submissions of tests/accepts that were made from one another."""
 
 THRESHOLDS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.9)
+# Lines between the statements that are put into a copy; 0 for none.
 EVERY = (0, 20, 10, 5)
-"""Lines between the statements that are put into a copy; 0 for none."""
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ from types import ModuleType
 
 import torch
 
+# Of this rank's matrices, summed over all ranks. The result may be overwritten by the next one.
 Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Of this rank's matrices, summed over all ranks. The result may be overwritten by the next one."""
 
 
 def share(whole: torch.Tensor, rank: int, size: int, *, parts: tuple[int, ...], dim: int) -> torch.Tensor:

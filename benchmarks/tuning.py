@@ -34,8 +34,9 @@ SPACE = {
     "num_stages": (3, 5),
 }
 ROWS = (16, 17, 24, 31, 48, 64, 100, 128, 200, 256, 391, 512, 777, 1024, 1500, 2048, 3000, 4096)
+# Columns of c (N) and length of the sums (K).
 LAYERS = ((1024, 4096), (4096, 4096), (4096, 11008), (2880, 2880))
-"""Columns of c (N) and length of the sums (K)."""
+
 SIZES = [("float16", m, n, k) for n, k in LAYERS for m in ROWS] + [
     ("float32", m, n, k) for n, k in LAYERS for m in (16, 256, 2048)
 ]
@@ -65,8 +66,8 @@ def accumulate(  # type: ignore[no-untyped-def]
     tl.atomic_add(c + rows[:, None] * N + columns[None, :], total, mask=inside, sem="relaxed")
 
 
+# A value for each of SPACE.
 Configuration = tuple[int, ...]
-"""A value for each of SPACE."""
 
 
 def named(configuration: Configuration) -> dict[str, int]:

@@ -17,6 +17,7 @@ from websocket import WebSocket, create_connection
 
 from tests.waiting import happens
 
+# What a page writes with less contrast than WCAG 2 AA asks for (success criterion 1.4.3), by computed colors.
 LOW_CONTRAST = r"""(() => {
   const parsed = color => [...color.match(/[\d.]+/g).map(Number), 1].slice(0, 4);
   const over = (top, below) => [0, 1, 2].map(k => top[k] * top[3] + below[k] * (1 - top[3])).concat(1);
@@ -35,7 +36,6 @@ LOW_CONTRAST = r"""(() => {
   }
   return [...found];
 })()"""
-"""What a page writes with less contrast than WCAG 2 AA asks for (success criterion 1.4.3), by computed colors."""
 
 
 class Browser:

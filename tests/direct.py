@@ -40,7 +40,6 @@ from typing import Any
 
 import pytest
 import torch
-from _pytest.mark.structures import ParameterSet
 
 from kernelpath import words
 from kernelpath.course import registry
@@ -64,15 +63,16 @@ from warpcheck import frontends, simulated_gpu
 from warpcheck.frontends import Launched
 
 SEED = 1
+# The option `case` of a fault that shows where offsets exceed 31 or 32 bits; see grading/large_offsets.py.
 LARGE_OFFSETS = "large offsets"
-"""The option `case` of a fault that shows where offsets exceed 31 or 32 bits; see grading/large_offsets.py."""
 
+# The option `case` of an honest submission, which is right in few cases as in all.
 FEW = "few"
-"""The option `case` of an honest submission, which is right in few cases as in all."""
 
+# What the calls of one submission may take before their process is ended; seconds of a clock depend on the load.
 PROCESSOR_SECONDS = 60.0
-"""What the calls of one submission may take before their process is ended; seconds of a clock depend on the load."""
 
+# The verdicts that can state a fact of one call.
 VERDICTS = (
     Verdict.RACE,
     Verdict.OUT_OF_BOUNDS,
@@ -90,11 +90,10 @@ VERDICTS = (
     Verdict.DIVERGENT,
     Verdict.TOO_MANY_INSTRUCTIONS,
 )
-"""The verdicts that can state a fact of one call."""
 
 
+# The rows of test_rejects.ROWS whose submissions attack nothing but the values: what is wrong shows in one call.
 ROWS = ("An accident", "C1", "C3", "C4", "C5", "C6", "C7", "C8", "C10")
-"""The rows of test_rejects.ROWS whose submissions attack nothing but the values: what is wrong shows in one call."""
 
 
 @dataclass(frozen=True)
@@ -369,12 +368,12 @@ def is_direct(submission: Planted) -> bool:
     return row(submission) in ROWS and submission.verdict in VERDICTS
 
 
+# Words for what the host does beside a launch, or for what outlives a call.
 _HOST = re.compile(
     r"torch|host|\btables?\b|workspace|counter|queue|autotun|buffer|autograd|operator|sent |kept|copied|cache|\block\b"
     r"|address|numpy|descriptor|\bstreams?\b|class|set-up|module|launch",
     re.IGNORECASE,
 )
-"""Words for what the host does beside a launch, or for what outlives a call."""
 
 
 def row(reject: Planted) -> str:
@@ -428,12 +427,13 @@ def weekly(root: Path) -> frozenset[Planted]:
     return frozenset(left)
 
 
-def parameters(submissions: Iterable[Planted], root: Path) -> list[ParameterSet]:
-    """Return the parameters of a test that each submission has; those for the weekly run have the mark `weekly`."""
-    return [
+def parametrize(name: str, submissions: Iterable[Planted], root: Path) -> pytest.MarkDecorator:
+    """Return the decorator that calls a test with each submission; those for the weekly run have the mark `weekly`."""
+    parameters = [
         pytest.param(submission, id=submission.name, marks=[pytest.mark.weekly] if submission in weekly(root) else [])
         for submission in submissions
     ]
+    return pytest.mark.parametrize(name, parameters)
 
 
 @cache

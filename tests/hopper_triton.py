@@ -75,8 +75,8 @@ def operands(m: int, n: int, k: int, dtype: torch.dtype, where: str) -> tuple[to
     return a, b
 
 
+# By name: what draws operands on a device and multiplies them there; gives a, b and their product.
 PRODUCTS: dict[str, Callable[[str], tuple[torch.Tensor, ...]]] = {}
-"""By name: what draws operands on a device and multiplies them there; gives a, b and their product."""
 
 
 def _product(name: str, size: tuple[int, int, int], dtype: torch.dtype, call: Callable[..., torch.Tensor]) -> None:

@@ -11,6 +11,7 @@ from kernelpath.show import execute
 
 NOTEBOOKS = list(execute.all_notebooks())
 
+# Measurements that no GPU has made yet. A recording in results/notebooks.json takes its key out of here.
 OUTSTANDING = {f"week25/{name}" for name in ("hops", "scans", "floats", "compactions", "sorts", "nuclei")} | {
     "week07/extension",
     "week15/models",
@@ -28,7 +29,6 @@ OUTSTANDING = {f"week25/{name}" for name in ("hops", "scans", "floats", "compact
     "week33/embedding",
     "week33/loss",
 }
-"""Measurements that no GPU has made yet. A recording in results/notebooks.json takes its key out of here."""
 
 _MEASUREMENT = re.compile(r"notebook\.(?:on_gpu|times)\(\s*\"([^\"]+)\"")
 

@@ -47,8 +47,8 @@ from kernelpath.verdict import Verdict
 Device = Literal["cpu", "gpu"]
 Kind = Literal["accepts", "rejects"]
 
+# The options of a section with their values, where these are few.
 OPTIONS = {"device": ("cpu", "gpu"), "case": None}
-"""The options of a section with their values, where these are few."""
 
 _SUFFIXES = {"python": ".py", "cuda": ".cu"}
 _SECTION = re.compile(r"^## (.+)\n", re.MULTILINE)

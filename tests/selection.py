@@ -10,12 +10,13 @@ import re
 import zlib
 from pathlib import Path
 
+# In the order in which they run: the largest groups come first, so that no process ends long before the others.
 CLASSES = ("notebooks", "gradings", "unit")
-"""In the order in which they run: the largest groups come first, so that no process ends long before the others."""
 
+# Files that run notebooks.
 NOTEBOOKS = frozenset({"test_notebook_runs.py"})
-"""Files that run notebooks."""
 
+# Files that grade submissions to the course's exercises, or compile so many kernels that they take more than 10 s.
 GRADINGS = frozenset(
     {
         "test_cards.py",
@@ -64,12 +65,11 @@ GRADINGS = frozenset(
         "test_workflow.py",
     }
 )
-"""Files that grade submissions to the course's exercises, or compile so many kernels that they take more than 10 s."""
 
 _ID = re.compile(r"\[(?:(?P<exercise>w\d+[a-z]_\w+)/|(?P<whole>.+)\]$)")
 
+# Files whose tests share nothing but their parameter.
 GROUPED_BY_ID = frozenset({"test_notebook_runs.py", "test_exercises.py"})
-"""Files whose tests share nothing but their parameter."""
 
 
 def class_of(path: Path) -> str:

@@ -12,12 +12,12 @@ from kernelpath.grading import devices
 from warpcheck import simulated_gpu
 
 LENGTHS = (70_000, 3, 0, 5000)
+# Of the table, for each tensor.
 ROW_BYTES = 64
-"""Of the table, for each tensor."""
 
 
+# The steps of the first tensor, and the number of its tensors' set, call by call.
 STEPS = ((1, 0), (2, 0), (2, 1), (1000, 1))
-"""The steps of the first tensor, and the number of its tensors' set, call by call."""
 
 
 @pytest.fixture(scope="module")

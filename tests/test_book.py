@@ -563,6 +563,7 @@ def test_a_page_that_lost_what_a_gpu_showed_is_found(recorded: Path, gpu: str, s
     assert f"git checkout -- {BOOK}" in finding
 
 
+# Pages whose measurements are all in tests.notebooks.OUTSTANDING, or that measure nothing on a GPU.
 NOT_YET_ON_A_GPU = {
     "week25_scans.ipynb",
     "week26_latency.ipynb",
@@ -574,7 +575,6 @@ NOT_YET_ON_A_GPU = {
     "week32_parallel.ipynb",
     "week33_losses.ipynb",
 }
-"""Pages whose measurements are all in tests.notebooks.OUTSTANDING, or that measure nothing on a GPU."""
 
 
 def test_the_pages_of_the_course_say_what_made_them() -> None:

@@ -13,6 +13,7 @@ import torch
 
 from kernelpath.work import confine
 
+# What a submission may try, and what it is told. An audit hook stays, so all are tried in one process of their own.
 ATTEMPTS = {
     'open(hidden / "theirs.py")': "theirs.py, which is not its own",
     'open(str(hidden / "x/../theirs.py"))': "theirs.py, which is not its own",
@@ -28,7 +29,6 @@ ATTEMPTS = {
     'open(hidden / "mine.py").close()': "",
     "open(os.devnull).close()": "",
 }
-"""What a submission may try, and what it is told. An audit hook stays, so all are tried in one process of their own."""
 
 TRY = """
 import gc, json, os, sys

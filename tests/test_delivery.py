@@ -302,10 +302,10 @@ def test_a_course_is_found_from_a_folder_in_it(
     assert KERNEL in out
 
 
+# What looks like a file or a folder of the course.
 PATHS = re.compile(
     r"(?<![\w./-])(?:phases|notebooks|results|benchmarks|solutions|checks|book)/[\w./-]*[\w]|(?<![\w./-])README\b"
 )
-"""What looks like a file or a folder of the course."""
 
 
 def texts(folder: Path) -> Iterator[tuple[Path, str]]:

@@ -52,8 +52,8 @@ def test_a_course_in_order_has_no_findings(course: Path, invariant: Invariant) -
     assert findings(invariant, course) == []
 
 
+# Wrong answers are asked of each exercise alone, in test_exercises.
 QUICK = [one for one in invariants.QUICK if one is not invariants.controls_are_rejected]
-"""Wrong answers are asked of each exercise alone, in test_exercises."""
 
 
 @pytest.mark.parametrize("invariant", QUICK, ids=lambda invariant: invariant.__name__)
@@ -225,6 +225,7 @@ def test_a_loose_tolerance_admits_the_next_lower_precision(course: Path) -> None
     ]
 
 
+# What makes a kernel's declaration of the fixture's, with all that is asked of one.
 KERNEL = (
     ('kind="python"', 'kind="kernel"'),
     (
@@ -239,15 +240,14 @@ KERNEL = (
         '    faults={"denormals flushed": lambda x: 2 * draw.flush_denormals(x).double()},\n    vary',
     ),
 )
-"""What makes a kernel's declaration of the fixture's, with all that is asked of one."""
 
+# And of that a declaration that only moves values.
 MOVED = (
     ("2 * x.double()", "x.flip(0)"),
     ("Tolerance(1e-6, 0.0)", "EXACT"),
     ("    extreme=draw.any_bits_,\n", ""),
     ('    faults={"denormals flushed": lambda x: 2 * draw.flush_denormals(x).double()},\n', ""),
 )
-"""And of that a declaration that only moves values."""
 
 
 def admitted(course: Path, *changes: tuple[str, str]) -> list[str]:

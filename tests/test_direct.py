@@ -34,14 +34,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("direct")
 
 
-@pytest.mark.parametrize("reject", direct.parameters(WRONG, ROOT))
+@direct.parametrize("reject", WRONG, ROOT)
 def test_a_wrong_submission_fails_in_its_case(reject: Planted, caller: Caller, folder: Path) -> None:
     ended = caller.call(reject.exercise, reject.submission(folder), reject.options["case"])
     assert ended.verdict is reject.verdict, ended.cause
     assert ended.cause
 
 
-@pytest.mark.parametrize("honest", direct.parameters(HONEST, ROOT))
+@direct.parametrize("honest", HONEST, ROOT)
 def test_an_honest_submission_is_right_in_few_cases(honest: Planted, caller: Caller, folder: Path) -> None:
     ended = caller.call(honest.exercise, honest.submission(folder), direct.FEW)
     assert ended.verdict is Verdict.PASSED, f"{ended.label}: {ended.cause}"

@@ -23,8 +23,8 @@ from kernelpath.grading import grade
 from kernelpath.host_info import HostInfo
 from kernelpath.verdict import Verdict
 
+# The lane that cannot be tried where the tests run: JAX asks for Python 3.11.
 ABSENT = {} if importlib.util.find_spec("jax") else {"Pallas": "jax"}
-"""The lane that cannot be tried where the tests run: JAX asks for Python 3.11."""
 
 
 def test_a_missing_package_is_asked_for_in_the_version_that_is_required(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from kernelpath.dev import cards
 from kernelpath.grading import devices
 from warpcheck import backend, simulated_gpu
 
+# m, n and k.
 SIZES = {"no rows": (0, 16, 32), "no columns": (8, 0, 32), "no terms": (8, 16, 0)}
-"""m, n and k."""
 
 
 def float_product(dtype: torch.dtype, m: int, n: int, k: int) -> tuple[list[Any], list[torch.Tensor]]:

@@ -209,6 +209,7 @@ def lines_of(one: ExecutedKernel, *texts: str) -> set[int]:
     return {number for number, line in enumerate(one.source.splitlines(), 1) if any(text in line for text in texts)}
 
 
+# The kind of each fault, and what its lines hold.
 PLANTED = {
     "reverse": ("race", "tile[t] = x", "out[begin + t]"),
     "rotate": ("race", "value = x[next]", "x[i] = value"),
@@ -271,7 +272,6 @@ PLANTED = {
     "ring_wrapped": ("uninitialized", "= tile[s][63 - t]"),
     "too_early": ("uninitialized", "= tile[63 - t]"),
 }
-"""The kind of each fault, and what its lines hold."""
 
 
 def test_faults_are_found_by_the_machine(pool: reading.KernelPool) -> None:

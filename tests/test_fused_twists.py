@@ -23,8 +23,8 @@ from kernelpath.verdict import Report, Verdict
 
 from . import twisted_fusion
 
+# Among them all operators, all layouts and all statistics.
 CHOSEN = [TWISTS[place] for place in (0, 16, 26, 31)]
-"""Among them all operators, all layouts and all statistics."""
 
 
 def graded(twist: DeliverableVariant, file: Path) -> Report:

@@ -14,8 +14,8 @@ from kernelpath.verdict import Interval, Measurement, Verdict
 from warpcheck.counters import LineCounters
 from warpcheck.errors import FaultKind
 
+# Labels that are plain English or name what stands beside them.
 SAID_BY_ITSELF = {"timed", "yours", "GPU", "line", "file", "access", "memory"}
-"""Labels that are plain English or name what stands beside them."""
 
 MEASURED = Measurement(
     {"n": 1},

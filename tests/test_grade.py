@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.course.registry import ExerciseRef
-from kernelpath.grading import grade
-from kernelpath.verdict import Report, Verdict
+from kernelpath.grading import by_kind, grade
+from kernelpath.grading.context import GradingContext
+from kernelpath.grading.job import Job
+from kernelpath.verdict import Finding, Report, Verdict
 from kernelpath.work import runner
 from kernelpath.work.workspace import Workspace
 from tests.conftest import is_gone
@@ -163,6 +166,18 @@ def test_an_exercise_may_bring_a_grader_of_its_own(grade_text: GradeText, doubli
     assert len(report.cases) > 1
     assert grade_text("def double(x):\n    return 3 * x\n").verdict is Verdict.WRONG_VALUES, "its steps are in order"
     assert grade_text("def double(x):\n    return 2 * x  # twice\n").verdict is Verdict.PASSED
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_check_of_one_exercise_comes_after_all_limits_and_before_the_speed(device: str) -> None:
+    def find_nothing(context: GradingContext) -> Finding | None:
+        return None
+
+    item = registry.find("vector_add_triton")
+    job = replace(Job.create(item, item.solution, device="cpu"), device=device)
+    names = [step.__name__ for step in by_kind.plan_kernel_with(job, find_nothing).steps]
+    assert names[-3:] == ["check_large_offsets", "find_nothing", "measure_speed"]
+    assert names[:-2] + names[-1:] == [step.__name__ for step in by_kind.plan_kernel(job).steps]
 
 
 def test_the_worker_does_not_find_modules_beside_the_submission(grade_text: GradeText, tmp_path: Path) -> None:

@@ -23,12 +23,13 @@ from kernelpath.school.gradebook import Grade
 from kernelpath.verdict import Interval, Measurement, Report, Verdict
 
 ROOT = Path(__file__).parents[1]
+# Exercises of the autograder; the second reads recordings.
 GRADED = ("swizzle", "read_inductor")
-"""Exercises of the autograder; the second reads recordings."""
 
 _NUMBER, _TEXT = {"type": "number"}, {"type": "string"}
 _VISIBILITY = {"enum": ["hidden", "after_due_date", "after_published", "visible"]}
 _FORMAT = {"enum": ["text", "html", "simple_format", "md", "ansi"]}
+# Of results.json, from https://gradescope-autograders.readthedocs.io/en/latest/specs/ and its page on leaderboards.
 SCHEMA = {
     "type": "object",
     "additionalProperties": False,
@@ -71,7 +72,6 @@ SCHEMA = {
         },
     },
 }
-"""Of results.json, from https://gradescope-autograders.readthedocs.io/en/latest/specs/ and its page on leaderboards."""
 
 
 @pytest.fixture(scope="module")

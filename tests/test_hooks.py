@@ -183,6 +183,7 @@ def test_triton_may_ask_the_driver_whether_it_knows_something_new() -> None:
         driver.launch_batch  # noqa: B018
 
 
+# A package in place of Triton, which imports that and takes a hook away.
 BROKEN = """
 import sys
 sys.path.remove({folder!r})
@@ -191,7 +192,6 @@ import triton
 from triton.runtime.jit import JITFunction
 del JITFunction._do_compile
 """
-"""A package in place of Triton, which imports that and takes a hook away."""
 
 RUN = "import sys; sys.path.insert(0, {folder!r}); from kernelpath import cli; cli.main({arguments!r})"
 

@@ -17,8 +17,8 @@ from warpcheck.target import SM_80, SM_90A
 from . import twisted_hopper
 
 KERNELS = Path(__file__).parents[1] / "warpcheck" / "tests" / "machine" / "hopper_kernels.cu"
+# Bytes of two stages, and what aligning them takes.
 DYNAMIC = 2 * 16384 + 1024
-"""Bytes of two stages, and what aligning them takes."""
 
 
 @pytest.fixture(autouse=True)

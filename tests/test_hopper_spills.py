@@ -19,6 +19,7 @@ from warpcheck.frontends.cubin import resources
 HOPPER = "sm_90"
 ATTENTION = {"batch": 1, "heads": 2, "kv_heads": 1, "tokens": 130, "dtype": "bfloat16"}
 
+# Those that once spilled, with a case for each kernel of theirs.
 REFERENCES: dict[str, list[Case]] = {
     "custom_operator": [
         {"rows": 1, "columns": 32_768, "dtype": "bfloat16"},
@@ -37,7 +38,6 @@ REFERENCES: dict[str, list[Case]] = {
     "gemm_epilogue": [{"m": 33, "n": 65, "k": 31, "dtype": "bfloat16"}],
     "gemm_epilogue_cute": [{"m": 1, "n": 8, "k": 8, "dtype": "bfloat16"}],
 }
-"""Those that once spilled, with a case for each kernel of theirs."""
 
 
 @pytest.mark.parametrize("name", REFERENCES)

@@ -28,8 +28,8 @@ ROOT = Path(__file__).parents[1]
 
 SUBMISSION = "import ctypes, numpy, os, signal, time\ndef double(x):\n    {}\n"
 
+# Starts a program where no hook of Python's sees it, and prints its number.
 START = "ctypes.CDLL(None).system(b'{program} & echo $!')"
-"""Starts a program where no hook of Python's sees it, and prints its number."""
 
 
 @pytest.fixture(autouse=True)
@@ -177,6 +177,7 @@ def test_a_server_that_is_stopped_does_not_hold_up_the_grader(worker: Worker, do
     assert happens(lambda: is_gone(worker.pid))
 
 
+# What fills a disk or a machine without one file that is too large.
 TOO_MUCH = {
     "while True: os.posix_fallocate(os.open(f'{time.time()}', 66), 0, 60 << 20)": Excess.BYTES,
     "while True: os.posix_fallocate(os.open('x', 66), 0, 60 << 20); os.unlink('x')": Excess.BYTES,
@@ -188,7 +189,6 @@ TOO_MUCH = {
         Excess.PROCESSES
     ),
 }
-"""What fills a disk or a machine without one file that is too large."""
 
 
 @pytest.mark.parametrize("body", TOO_MUCH)

@@ -35,6 +35,7 @@ NEVER_LATE = datetime(9999, 1, 1, tzinfo=timezone.utc)
 
 PARENT = "ACCESS_DENIED" if landlock.version() >= 6 else "CRASHED"
 
+# What an entry does, how that ends, and what its cause says.
 BODIES = {
     "abort": ("os.abort()", "CRASHED", "SIGABRT"),
     "bomb": (
@@ -70,10 +71,9 @@ BODIES = {
     "says": (r"raise ValueError('\x1b]0;owned\x07\u202e' + 'x' * 30_000_000)", "CRASHED", "ValueError: \ufffd]0;owned"),
     "steals": ("exec(open({folder!r} + '/right/w01a_double.py').read())", "ACCESS_DENIED", "which is not its own"),
 }
-"""What an entry does, how that ends, and what its cause says."""
 
+# Of folders, in which everything is right.
 NAMES = [b"=1+2", b"a\nb", b"caf\xe9", b"esc\x1b[31m", "\u202egnp".encode(), b"x" * 250]
-"""Of folders, in which everything is right."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import pytest
 from kernelpath.verdict import Report, Verdict
 from tests.conftest import GradeText
 
+# What is defined, what is raised, and what the cause begins with.
 RAISES = {
     "its text cannot be made": (
         "class Hostile(Exception):\n    def __str__(self): raise SystemExit(3)\n",
@@ -63,7 +64,6 @@ RAISES = {
         "one",
     ),
 }
-"""What is defined, what is raised, and what the cause begins with."""
 
 WHEN = {
     Verdict.COMPILE_ERROR: "{defined}\nraise {raised}\n",

@@ -34,12 +34,12 @@ from machine.hypothesis_profiles import share_of_examples
 
 CASE_SECONDS = 1.0
 MOST_BYTES = 400 << 20
+# Of a cause, which is printed.
 MOST_CHARACTERS = 10_000
-"""Of a cause, which is printed."""
 
 Fields = dict[str, Any]
+# What a worker does when it is asked to run a case. It is given the fields of the honest answer.
 Answers = Callable[["Fake", Fields], None]
-"""What a worker does when it is asked to run a case. It is given the fields of the honest answer."""
 
 
 class Fake:

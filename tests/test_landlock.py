@@ -104,6 +104,7 @@ ATTEMPTS = {
 print(json.dumps({name: attempt(function) for name, function in ATTEMPTS.items()}))
 """
 
+# The version of Landlock from which on it is refused.
 REFUSED_SINCE = {
     "read": 1,
     "read as bytes of a folder": 1,
@@ -131,7 +132,6 @@ REFUSED_SINCE = {
     "listen": 4,
     "signal": 6,
 }
-"""The version of Landlock from which on it is refused."""
 
 STILL_ALLOWED = (
     *("read the source", "write to its own", "rename its own", "remove its own"),

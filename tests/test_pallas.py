@@ -18,6 +18,7 @@ from kernelpath.work import forkserver
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed")
 
 MARKER = "kernelpath_fake_plugin"
+# As JAX's plugin for CUDA does, it writes below /tmp. Without that it ends the process.
 PLUGIN = f"""
 import os, sys, tempfile
 
@@ -30,7 +31,6 @@ def initialize():
     except OSError:
         os._exit(3)  # as XLA ends a process whose files it cannot write
 """
-"""As JAX's plugin for CUDA does, it writes below /tmp. Without that it ends the process."""
 
 
 @pytest.fixture

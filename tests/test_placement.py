@@ -52,8 +52,8 @@ def gradient_that_nothing_gave(x: torch.Tensor) -> torch.Tensor:
     return TwoOutputs.second  # type: ignore[attr-defined, no-any-return]
 
 
+# As most programs choose their device.
 CHOSEN = "cuda" if torch.cuda.is_available() else "cpu"
-"""As most programs choose their device."""
 
 ON_DEVICE: dict[str, Make] = {
     "input": lambda x: x,

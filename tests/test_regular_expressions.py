@@ -29,11 +29,11 @@ sre: Any = importlib.import_module("re._constants" if _IN_RE else "sre_constants
 parser: Any = importlib.import_module("re._parser" if _IN_RE else "sre_parse")
 
 PACKAGES = (kernelpath, warpcheck)
+# A repetition with a bound beyond this is taken as one without.
 LONG = 10
-"""A repetition with a bound beyond this is taken as one without."""
 
+# Characters that between them are in and out of every class that a pattern can name.
 BOUNDARIES = "\x00\t\n\r !\"#'()*+,-./09:;<=>@AZ[\\]^_`az{|}~\x7f\xa0éß中"
-"""Characters that between them are in and out of every class that a pattern can name."""
 
 
 @dataclass

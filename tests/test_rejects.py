@@ -28,6 +28,8 @@ from tests.planted import Planted
 
 ROOT = Path(__file__).parents[1]
 
+# Tricks and accidents that have fooled graders of kernels. What no submission can do has tests of its own: tolerances
+# that are ignored (test_compare), and times that are launch overhead or noise (test_measure, test_timing).
 ROWS = {
     "C1": "an output that is never written contains an earlier right answer",
     "C2": "the inputs are changed, and with them the reference",
@@ -56,8 +58,6 @@ ROWS = {
     "H1": "the submission ends its process",
     "H2": "compile errors, hangs, exhausted memory, illegal accesses",
 }
-"""Tricks and accidents that have fooled graders of kernels. What no submission can do has tests of its own: tolerances
-that are ignored (test_compare), and times that are launch overhead or noise (test_measure, test_timing)."""
 
 GRADED = direct.graded(ROOT)
 
@@ -102,9 +102,7 @@ def named(name: str) -> Planted:
     return planted.named(ROOT, name)
 
 
-@pytest.mark.parametrize(
-    "reject", direct.parameters((reject for reject in planted.rejects(ROOT, "cpu") if reject in GRADED), ROOT)
-)
+@direct.parametrize("reject", (reject for reject in planted.rejects(ROOT, "cpu") if reject in GRADED), ROOT)
 def test_without_a_gpu(reject: Planted, grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_rejected(reject, "cpu", grader, monkeypatch)
 
@@ -126,9 +124,7 @@ def assert_rejected(reject: Planted, device: grade.Device, grader: Grader, monke
     assert report.stars == (1 if reject.verdict is Verdict.TOO_SLOW and several else 0)
 
 
-@pytest.mark.parametrize(
-    "honest", direct.parameters((honest for honest in planted.accepts(ROOT) if honest in GRADED), ROOT)
-)
+@direct.parametrize("honest", (honest for honest in planted.accepts(ROOT) if honest in GRADED), ROOT)
 def test_honest_submissions_pass(honest: Planted, grader: Grader) -> None:
     report = grader.honest(honest)
     assert report.verdict is Verdict.PASSED, report.cause

@@ -134,6 +134,7 @@ ALWAYS = {
 }
 SOCKETS = ("UDP", "TCP", "UDP of a child")
 PROCESSES = ("ptrace", "memory of a process", "memory into a process", "descriptor of a process")
+# By profile, the attempts that fail and the error in which they end.
 REFUSED: dict[seccomp.Profile, dict[str, str]] = {
     "machine": {
         **ALWAYS,
@@ -146,10 +147,9 @@ REFUSED: dict[seccomp.Profile, dict[str, str]] = {
     "gpu": {**ALWAYS, **dict.fromkeys(SOCKETS, "EACCES"), "disk blocks": "ENOTSUP"},
     "ranks": ALWAYS,
 }
-"""By profile, the attempts that fail and the error in which they end."""
 
+# The kernel sends what is meant for another receiver to the end that a pair is connected to, or nowhere.
 IN_ANY_CASE = {"stream to another": "EISCONN", "packet to another": "EISCONN"}
-"""The kernel sends what is meant for another receiver to the end that a pair is connected to, or nowhere."""
 
 pytestmark = pytest.mark.skipif(
     not seccomp.is_supported(), reason="this kernel, or what emulates it, has no seccomp filters"

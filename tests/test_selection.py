@@ -15,8 +15,8 @@ FILES = sorted(
     path for folder in FOLDERS for path in folder.rglob("test_*.py") if not {"accepts", "rejects"} & set(path.parts)
 )
 
+# Fixtures that grade exercises of the course.
 GRADING_FIXTURES = {"solutions"}
-"""Fixtures that grade exercises of the course."""
 
 
 def test_every_file_is_of_one_class() -> None:

@@ -30,6 +30,7 @@ from tests.waiting import happens
 
 RIGHT = "def double(x):\n    return 2 * x\n"
 WRONG = "def double(x):\n    return 3 * x\n"
+# Longer than any test waits: compilers have two minutes.
 HANGS = """
 from warpcheck import frontends
 
@@ -39,7 +40,6 @@ def double(x):
         while True:
             pass
 """
-"""Longer than any test waits: compilers have two minutes."""
 
 
 @pytest.fixture

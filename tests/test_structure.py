@@ -10,11 +10,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
+# A path of somebody's machine, or the host of a private package registry.
 OF_A_MACHINE = re.compile(
     r"(?<![\w.+/])/(home|root|Users|work|opt)/\w+/"
     r"|\b[\w.-]*(artifactory|nexus|devpi|pypi-)[\w-]*\.\w+|--(extra-)?index-url"
 )
-"""A path of somebody's machine, or the host of a private package registry."""
 
 
 def test_nothing_names_this_machine() -> None:

@@ -170,8 +170,8 @@ def test_an_output_that_changes_after_the_clock_has_stopped_is_noticed(index: in
     assert finding.verdict is Verdict.TAMPERED
 
 
+# Operators that launch nothing on a GPU.
 VIEWS = {"view", "slice", "as_strided", "split", "split_with_sizes", "unbind", "select", "detach", "empty", "set_"}
-"""Operators that launch nothing on a GPU."""
 
 
 class Counting(TorchDispatchMode):

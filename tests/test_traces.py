@@ -49,6 +49,7 @@ def trace(*events: Event) -> bytes:
     return json.dumps({"traceEvents": list(events)}).encode()
 
 
+# Busy from 10 to 50, from 60 to 70, and from 72 to 92, in which another stream's kernel lies: 12 µs of 82 idle.
 STEP = trace(
     *kernel("product", 10, 40, 1),
     *kernel("scale", 60, 10, 2),
@@ -59,7 +60,6 @@ STEP = trace(
     annotation("norm", 55, 99),
     annotation("norm", 0, 99, thread=2),
 )
-"""Busy from 10 to 50, from 60 to 70, and from 72 to 92, in which another stream's kernel lies: 12 µs of 82 idle."""
 
 
 def counters(*rows: tuple[float, float, float]) -> bytes:

@@ -19,8 +19,8 @@ from kernelpath.course.traces.ttgir import LANES, REGISTERS, WARPS, Blocked, Ten
 
 FOLDER = Path(__file__).parents[1] / "results" / "traces" / "ttgir"
 
+# Without a choice of its own, Triton 3.9 warns that the default of fusion will change.
 OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
-"""Without a choice of its own, Triton 3.9 warns that the default of fusion will change."""
 
 ROWS = Blocked((1, 4), (4, 8), (4, 1), (1, 0))
 COLUMNS = Blocked((4, 1), (8, 4), (1, 4), (0, 1))

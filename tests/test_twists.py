@@ -18,8 +18,8 @@ from kernelpath.verdict import Report, Verdict
 
 from . import twisted
 
+# Among them all ways to give the operands, all epilogues and all tiles.
 CHOSEN = [TWISTS[place] for place in (0, 17, 30, 46)]
-"""Among them all ways to give the operands, all epilogues and all tiles."""
 
 
 def graded(twist: DeliverableVariant, file: Path) -> Report:

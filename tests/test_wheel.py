@@ -19,8 +19,8 @@ from kernelpath.work import landlock
 
 ROOT = Path(__file__).parents[1]
 STUB = "phases/1_architecture/w01b_vector_add"
+# Of the wheel, most of them the pictures of book/.
 MOST_BYTES = 12_000_000
-"""Of the wheel, most of them the pictures of book/."""
 
 Kp = Callable[..., "subprocess.CompletedProcess[str]"]
 

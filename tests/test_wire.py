@@ -21,8 +21,8 @@ from kernelpath.device import server
 from kernelpath.wire import ConnectionClosed, ProtocolError, ResponseTimeout, Wire
 from warpcheck import simt
 
+# How long a message may take here. Without a deadline the tests would never end.
 SECONDS = 0.2
-"""How long a message may take here. Without a deadline the tests would never end."""
 
 
 class Small(msgspec.Struct, tag=True):

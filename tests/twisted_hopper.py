@@ -146,8 +146,8 @@ def product(a, b{names}):
     return out
 """
 
+# Of a (m, k), and of b as (n, k).
 MAJOR = {"n": ("LayoutEnum.ROW_MAJOR", "LayoutEnum.COL_MAJOR"), "t": ("LayoutEnum.COL_MAJOR", "LayoutEnum.ROW_MAJOR")}
-"""Of a (m, k), and of b as (n, k)."""
 
 
 def source(

@@ -16,8 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+# One of each lane, and one without kernels.
 EXERCISES = ("vector_add", "vector_add_triton", "vector_copy", "portability", "occupancy")
-"""One of each lane, and one without kernels."""
 
 Verdicts = dict[str, dict[str, Any]]
 

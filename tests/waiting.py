@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+# Seconds that a test waits for what must happen. They pass only where it does not, so that load makes none fail.
 PATIENCE = 60.0
-"""Seconds that a test waits for what must happen. They pass only where it does not, so that load makes none fail."""
 
 
 def happens(event: Callable[[], bool]) -> bool:

@@ -24,6 +24,7 @@ SAME = "the same"
 NO_TIMES = "nothing is timed"
 OF_THE_MACHINE = "as counted on the PTX machine, which also runs the calls"
 
+# How each attack of ROWS is detected: on the PTX machine, and on a GPU.
 DETECTION: dict[str, tuple[str, str]] = {
     "C1": (
         "outputs and freed memory get a pattern before each call, and the machine records which bytes are written",
@@ -70,7 +71,6 @@ DETECTION: dict[str, tuple[str, str]] = {
         "deadlines and the same quotas; an endless kernel ends with its process",
     ),
 }
-"""How each attack of ROWS is detected: on the PTX machine, and on a GPU."""
 
 _TABLE = re.compile(r"(<!-- planted -->\n).*?(<!-- end planted -->)", re.DOTALL)
 

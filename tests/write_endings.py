@@ -23,6 +23,7 @@ from tests import planted
 from tests.planted import Planted
 
 SEED = 1
+# The rejects whose messages are kept, one a verdict.
 PLANTED = (
     "w01b_vector_add/COMPILE_ERROR_missing_semicolon",
     "w01b_vector_add/CRASHED_second_operand_taken_as_aligned",
@@ -51,10 +52,9 @@ PLANTED = (
     "w08d_repair_tiles/WRONG_DIAGNOSIS_race_taken_for_uninitialized",
     "w08d_repair_tiles/TOO_MANY_CHANGES_kernel_replaced_by_another",
 )
-"""The rejects whose messages are kept, one a verdict."""
 
+# The exercise whose times on a GPU are bent for the verdicts on speed, which no machine gives on demand.
 TIMED = "w03c_transpose"
-"""The exercise whose times on a GPU are bent for the verdicts on speed, which no machine gives on demand."""
 
 
 def examples(root: Path, folder: Path) -> Iterator[tuple[Verdict, Ending]]:

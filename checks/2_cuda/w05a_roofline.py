@@ -18,8 +18,8 @@ from kernelpath.course.spec import Exercise
 from kernelpath.grading import compare
 from kernelpath.show import results
 
+# Columns: counts before what follows from them, the time under the roof before what binds it.
 TOLD_FIRST = (0, 1, 2, 4, 3, 5)
-"""Columns: counts before what follows from them, the time under the roof before what binds it."""
 
 
 def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | None:

@@ -33,8 +33,8 @@ def two_steps(
     return h, back @ w, back.T @ x
 
 
+# The feed-forward layer of Llama 3 8B.
 LLAMA = {"n": 14_336, "k": 4096, "dtype": "bfloat16"}
-"""The feed-forward layer of Llama 3 8B."""
 
 EXERCISE = Exercise(
     entry="swiglu",

@@ -7,6 +7,7 @@ launch on one device, whose blocks meet through flags; on several GPUs the same 
 from kernelpath.course.problems import symmetric
 from kernelpath.course.spec import Exercise, Traffic
 
+# Time is a matter of two GPUs: benchmarks/all_reduce.py measures it beside NCCL, and week 16's notebook shows it.
 EXERCISE = Exercise(
     entry="all_reduce",
     problem=symmetric.PROBLEM,
@@ -17,4 +18,3 @@ EXERCISE = Exercise(
     # there as well, one shot 2.5 times
     traffic=Traffic(sectors=1.25, bytes=2.25),
 )
-"""Time is a matter of two GPUs: benchmarks/all_reduce.py measures it beside NCCL, and week 16's notebook shows it."""

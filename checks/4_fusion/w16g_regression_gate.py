@@ -14,10 +14,11 @@ from kernelpath.course.labs.ci_machine import SYMPTOMS, CiMachine, most_compatib
 from kernelpath.course.problems import regression_gate
 from kernelpath.course.spec import Exercise
 
+# The rates that the statement allows. A rate is rejected if a gate with this rate has as many errors in less than
+# CHANCE of all gradings, so a right gate is never rejected by a seed.
 FALSE_ALARMS = 0.01
 MISSED = 0.05
-"""The rates that the statement allows. A rate is rejected if a gate with this rate has as many errors in less than
-CHANCE of all gradings, so a right gate is never rejected by a seed."""
+
 CHANCE = 1e-6
 
 

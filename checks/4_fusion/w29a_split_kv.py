@@ -7,11 +7,11 @@ from kernelpath.course.problems import sink_decode
 from kernelpath.course.problems.sink_decode import case
 from kernelpath.course.spec import Exercise, Traffic
 
+# The attention of gpt-oss-120b, whose heads have 64 columns and a sink logit each.
 GPT_OSS = {"heads": 64, "kv_heads": 8}
-"""The attention of gpt-oss-120b, whose heads have 64 columns and a sink logit each."""
 
+# 537 MB of keys and values: two sequences of the longest context of gpt-oss.
 BENCH = case(131_072, 64, batch=2, **GPT_OSS)
-"""537 MB of keys and values: two sequences of the longest context of gpt-oss."""
 
 SWEEP = (
     *(case(tokens, 64, **GPT_OSS) for tokens in (4096, 32_768, 131_072, 1_048_576)),

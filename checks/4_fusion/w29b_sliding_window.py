@@ -7,8 +7,8 @@ from kernelpath.course.problems import window_attention
 from kernelpath.course.problems.window_attention import case
 from kernelpath.course.spec import Exercise, Instructions, Traffic
 
+# The heads of Mistral 7B, whose window is 4,096 tokens.
 MISTRAL = {"heads": 32, "kv_heads": 8}
-"""The heads of Mistral 7B, whose window is 4,096 tokens."""
 
 BENCH = case(16_384, 128, 1024, 4, **MISTRAL)
 

@@ -24,8 +24,8 @@ from cutlass.memory import SmemAllocator
 
 from kernelpath.lanes import cute as lane
 
+# Elements in 128 bytes, which span all banks: the width of shared-memory rows and the depth of a step along k.
 PANEL = 64
-"""Elements in 128 bytes, which span all banks: the width of shared-memory rows and the depth of a step along k."""
 
 MMA = (16, 8, 16)
 

@@ -37,20 +37,20 @@ from cutlass.tensor_utils import LayoutEnum
 from kernelpath.lanes import cute as lane
 
 BF16, F32 = cutlass.BFloat16, cutlass.Float32
+# Queries of one consumer, which are the rows of a wgmma.
 QUERIES = 64
-"""Queries of one consumer, which are the rows of a wgmma."""
 
+# Heads that a causal grid computes together, longest tiles first, so that L2 holds their keys and values.
 HEADS_AT_A_TIME = 16
-"""Heads that a causal grid computes together, longest tiles first, so that L2 holds their keys and values."""
 
+# Up to this many tokens, causal heads of 64 use smaller blocks.
 SHORT = 4096
-"""Up to this many tokens, causal heads of 64 use smaller blocks."""
 
+# Registers per thread of the producer's warpgroup and of a consumer, by the number of consumers.
 REGISTERS = {1: None, 2: (24, 240), 3: (32, 160)}
-"""Registers per thread of the producer's warpgroup and of a consumer, by the number of consumers."""
 
+# Named barriers of the first consumer. The others use the following numbers. Barrier 0 is sync_threads.
 TURN, WRITE = 1, 4
-"""Named barriers of the first consumer. The others use the following numbers. Barrier 0 is sync_threads."""
 
 
 class Plan(NamedTuple):

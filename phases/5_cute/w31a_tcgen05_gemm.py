@@ -36,13 +36,13 @@ from cutlass.tensor_utils import LayoutEnum
 from kernelpath.lanes import cute as lane
 
 WARP = 32
+# Rows and columns of a tile of out, and columns of a and b in a stage: 128 bytes, the width of the widest swizzle.
 TILE = (128, 256, 64)
-"""Rows and columns of a tile of out, and columns of a and b in a stage: 128 bytes, the width of the widest swizzle."""
 STAGES = 3
+# Columns of out that the epilogue loads, rounds, and stores at once.
 STRIP = 64
-"""Columns of out that the epilogue loads, rounds, and stores at once."""
+# Rows of tiles that neighboring blocks share, so that L2 serves a and b.
 GROUP = 8
-"""Rows of tiles that neighboring blocks share, so that L2 serves a and b."""
 EPILOGUE_WARPS, MMA_WARP, TMA_WARP, WARPS = 4, 4, 5, 6
 
 

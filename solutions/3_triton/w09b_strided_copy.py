@@ -32,8 +32,8 @@ import torch
 import triton
 import triton.language as tl
 
+# Planes that a program stores where all of them are the same.
 REPEATS = 8
-"""Planes that a program stores where all of them are the same."""
 
 
 class Axis(NamedTuple):

@@ -30,8 +30,8 @@ import torch
 import triton
 import triton.language as tl
 
+# Rows of tiles that programs go down before they take the next column: those that run together share a and b in L2.
 GROUP = 8
-"""Rows of tiles that programs go down before they take the next column: those that run together share a and b in L2."""
 
 
 @triton.jit
@@ -92,6 +92,7 @@ def pad(out, x, rows, columns, row_stride, column_stride, out_columns, ROWS: tl.
     tl.store(out + row * out_columns + column, value, mask=column < out_columns)
 
 
+# Rows, columns, depth, warps, and about which share of the largest tile's speed this one reaches on an H200.
 TILES = (
     (128, 256, 64, 8, 1.0),
     (128, 128, 64, 8, 0.85),
@@ -99,16 +100,15 @@ TILES = (
     (64, 64, 128, 4, 0.5),
     (16, 64, 128, 4, 0.2),
 )
-"""Rows, columns, depth, warps, and about which share of the largest tile's speed this one reaches on an H200."""
 
+# Steps along k that are in flight, where shared memory holds as many.
 STAGES = 4
-"""Steps along k that are in flight, where shared memory holds as many."""
 
+# Elements of 16 bytes, the widest access.
 STEP = 8
-"""Elements of 16 bytes, the widest access."""
 
+# Rows and columns of out from which copies with wider rows pay, where rows do not start at multiples of 16 bytes.
 MANY = 256
-"""Rows and columns of out from which copies with wider rows pay, where rows do not start at multiples of 16 bytes."""
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str) -> torch.Tensor:

@@ -27,8 +27,8 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+# Rows of tiles that programs go down before they take the next column: those that run together share a and b in L2.
 GROUP = 8
-"""Rows of tiles that programs go down before they take the next column: those that run together share a and b in L2."""
 
 
 @triton.jit
@@ -62,6 +62,7 @@ def matmul_persistent(
             out.store([row, column + i * (COLUMNS // 2)], halves[i].to(out.dtype))
 
 
+# Rows, columns, depth, stages, warps, and about which share of the largest tile's speed this one reaches there.
 TILES = (
     (128, 256, 64, 4, 8, 1.0),
     (128, 128, 64, 4, 8, 0.85),
@@ -69,7 +70,6 @@ TILES = (
     (64, 64, 128, 5, 4, 0.5),
     (16, 64, 256, 4, 4, 0.2),
 )
-"""Rows, columns, depth, stages, warps, and about which share of the largest tile's speed this one reaches there."""
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

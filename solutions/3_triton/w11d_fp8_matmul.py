@@ -43,8 +43,8 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+# Values along k that the tensor cores sum before they hand over, and that share a scale.
 DEPTH = tl.constexpr(128)
-"""Values along k that the tensor cores sum before they hand over, and that share a scale."""
 
 
 @triton.jit

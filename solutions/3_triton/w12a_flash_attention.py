@@ -34,11 +34,11 @@ LN_2 = tl.constexpr(0.6931471805599453)
 
 HEADS_AT_A_TIME = tl.constexpr(16)
 
+# Queries, keys, warps and stages by the size of a head.
 TILES = {64: (64, 128, 4, 2), 128: (128, 64, 4, 2), 256: (128, 64, 8, 2)}
-"""Queries, keys, warps and stages by the size of a head."""
 
+# The same before sm_80, where Triton multiplies without tensor cores and a block has 64 KiB of shared memory.
 BEFORE_AMPERE = {64: (64, 32, 4, 1), 128: (64, 32, 4, 1), 256: (32, 32, 4, 1)}
-"""The same before sm_80, where Triton multiplies without tensor cores and a block has 64 KiB of shared memory."""
 
 
 @triton.jit

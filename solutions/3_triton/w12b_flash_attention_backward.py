@@ -37,13 +37,13 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
+# Queries, keys, stages and warps of both kernels, on Hopper or not, by the size of a head.
 TILES = {
     (True, 64): ((128, 64, 3, 4), (64, 64, 3, 4)),
     (True, 128): ((128, 64, 3, 8), (64, 64, 2, 4)),
     (False, 64): ((32, 32, 2, 4), (32, 32, 2, 4)),
     (False, 128): ((32, 32, 2, 4), (32, 32, 2, 4)),
 }
-"""Queries, keys, stages and warps of both kernels, on Hopper or not, by the size of a head."""
 
 
 @triton.jit

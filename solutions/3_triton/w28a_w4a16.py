@@ -37,8 +37,8 @@ import triton
 import triton.language as tl
 
 BLOCK_N = 64
+# The bits of a power of two whose last fraction bit is worth 1, in both halves of a word, and its value.
 MAGIC = {torch.float16: (0x64006400, 1024), torch.bfloat16: (0x43004300, 128)}
-"""The bits of a power of two whose last fraction bit is worth 1, in both halves of a word, and its value."""
 
 
 @triton.jit(do_not_specialize=["M", "N"])

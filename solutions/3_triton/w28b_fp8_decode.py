@@ -33,8 +33,8 @@ import torch
 import triton
 import triton.language as tl
 
+# exp(x) is exp2(x * LOG2_E), and the GPU has an instruction for exp2. The factor is a part of `scale`.
 LOG2_E = 1.4426950408889634
-"""exp(x) is exp2(x * LOG2_E), and the GPU has an instruction for exp2. The factor is a part of `scale`."""
 
 
 @triton.jit(do_not_specialize=["tokens"])

@@ -47,6 +47,7 @@ import triton.language as tl
 BLOCK, WARPS = 1024, 4
 ALIGNMENT = 16
 
+# A row of the table: eight words.
 ROW = np.dtype(
     [
         ("param", "i8"),
@@ -60,7 +61,6 @@ ROW = np.dtype(
         ("denominator", "f4"),
     ]
 )
-"""A row of the table: eight words."""
 
 
 @triton.jit

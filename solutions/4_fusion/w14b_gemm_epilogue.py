@@ -111,13 +111,13 @@ def blocks(x: torch.Tensor, columns: int, height: int, width: int) -> TensorDesc
 
 Tile = tuple[int, int, int, int, int, float]
 
+# Rows, columns, depth, stages, warps, and about which share of the largest tile's speed this one reaches.
 TILES = (
     (128, 256, 64, 3, 8, 1.0),
     (64, 128, 128, 4, 4, 0.65),
     (64, 64, 128, 5, 4, 0.5),
     (16, 64, 256, 4, 4, 0.2),
 )
-"""Rows, columns, depth, stages, warps, and about which share of the largest tile's speed this one reaches."""
 
 
 def gemm_epilogue(

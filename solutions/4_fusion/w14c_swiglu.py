@@ -36,8 +36,8 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+# Rows of tiles that programs go down before they take the next column: those that run together share both in L2.
 GROUP = tl.constexpr(8)
-"""Rows of tiles that programs go down before they take the next column: those that run together share both in L2."""
 
 
 @triton.jit
@@ -124,6 +124,7 @@ def product(
         store(out, row, column, total)
 
 
+# Rows and columns of sums, depth, stages, warps, and about which share of the largest tile's speed it reaches.
 TILES = (
     (128, 256, 64, 4, 8, 1.0),
     (64, 256, 64, 4, 4, 0.85),
@@ -131,7 +132,6 @@ TILES = (
     (64, 64, 128, 5, 4, 0.5),
     (16, 64, 256, 4, 4, 0.2),
 )
-"""Rows and columns of sums, depth, stages, warps, and about which share of the largest tile's speed it reaches."""
 
 
 def swiglu(

@@ -43,11 +43,11 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 LOG2_E = 1.4426950408889634
 
+# Queries, keys, warps and stages by the size of a head.
 TILES = {32: (64, 64, 4, 3), 64: (64, 64, 4, 3), 128: (64, 64, 4, 3), 256: (64, 32, 4, 3)}
-"""Queries, keys, warps and stages by the size of a head."""
 
+# The numbers before sm_80, where Triton multiplies without tensor cores and a block has 64 KiB of shared memory.
 BEFORE_AMPERE = 32, 32, 4, 1
-"""The numbers before sm_80, where Triton multiplies without tensor cores and a block has 64 KiB of shared memory."""
 
 
 @triton.jit

@@ -37,14 +37,14 @@ import torch
 import triton
 import triton.language as tl
 
+# exp(x) is exp2(x * LOG2_E), and the GPU has an instruction for exp2. The factor is a part of `scale`.
 LOG2_E = 1.4426950408889634
-"""exp(x) is exp2(x * LOG2_E), and the GPU has an instruction for exp2. The factor is a part of `scale`."""
 
+# Tokens per tile of keys and values.
 TOKENS = 32
-"""Tokens per tile of keys and values."""
 
+# Parts of a sequence, at most. Each part of each query head takes HEAD floats of memory between the two kernels.
 MAX_SPLITS = 16
-"""Parts of a sequence, at most. Each part of each query head takes HEAD floats of memory between the two kernels."""
 
 
 @triton.jit

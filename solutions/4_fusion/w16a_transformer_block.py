@@ -52,11 +52,11 @@ LN_2 = tl.constexpr(0.6931471805599453)
 
 HEADS_AT_A_TIME = tl.constexpr(16)
 
+# Queries, keys, warps and stages of the attention forward, by the size of a head.
 FORWARD = {32: (32, 32, 4, 1), 64: (64, 128, 4, 2), 128: (64, 64, 4, 3)}
-"""Queries, keys, warps and stages of the attention forward, by the size of a head."""
+# Queries, keys, warps and stages of its two backward kernels.
 FOR_QUERIES = {32: (32, 32, 4, 1), 64: (128, 64, 4, 3), 128: (128, 64, 8, 3)}
 FOR_KEYS = {32: (32, 32, 4, 1), 64: (64, 64, 4, 3), 128: (32, 64, 4, 3)}
-"""Queries, keys, warps and stages of its two backward kernels."""
 
 
 @triton.jit(do_not_specialize=["rows"])

@@ -27,8 +27,8 @@ import triton
 import triton.language as tl
 
 BLOCK_N, BLOCK_K, ROWS = 32, 128, 16
+# The smallest number of programs for a launch: four for each SM of an H200, to keep enough bytes in flight.
 PROGRAMS = 528
-"""The smallest number of programs for a launch: four for each SM of an H200, to keep enough bytes in flight."""
 
 
 @triton.jit(do_not_specialize=["M", "N"])

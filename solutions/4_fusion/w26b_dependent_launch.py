@@ -27,8 +27,8 @@ import torch
 
 from kernelpath.lanes import cuda
 
+# Rows of w per block: one for each warp.
 ROWS = 8
-"""Rows of w per block: one for each warp."""
 
 
 def dependent_launch(x: torch.Tensor, weight: torch.Tensor, w: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:

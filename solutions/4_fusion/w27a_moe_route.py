@@ -33,8 +33,8 @@ import torch
 import triton
 import triton.language as tl
 
+# Logits that a program holds in registers at once: 32 in each of 256 threads.
 TILE = 8192
-"""Logits that a program holds in registers at once: 32 in each of 256 threads."""
 
 
 @triton.jit(do_not_specialize=["tokens", "top_k"])

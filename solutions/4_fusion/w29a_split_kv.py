@@ -31,17 +31,17 @@ import torch
 import triton
 import triton.language as tl
 
+# exp(x) is exp2(x * LOG2_E), and the GPU has an instruction for exp2.
 LOG2_E = 1.4426950408889634
-"""exp(x) is exp2(x * LOG2_E), and the GPU has an instruction for exp2."""
 
+# Tokens per tile of keys and values. Parts are whole tiles.
 TOKENS = 64
-"""Tokens per tile of keys and values. Parts are whole tiles."""
 
+# Parts that combine_kernel reads at a time.
 PARTS = 16
-"""Parts that combine_kernel reads at a time."""
 
+# The smallest number of programs for a launch with a long context: two for each SM of an H200.
 PROGRAMS = 264
-"""The smallest number of programs for a launch with a long context: two for each SM of an H200."""
 
 
 @triton.jit(do_not_specialize=["tokens", "group", "splits", "tokens_per_part"])

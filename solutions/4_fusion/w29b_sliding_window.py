@@ -32,14 +32,14 @@ import torch
 import triton
 import triton.language as tl
 
+# exp(x) is exp2(x * LOG2_E), and the GPU has an instruction for exp2. The factor is a part of `scale`.
 LOG2_E = 1.4426950408889634
-"""exp(x) is exp2(x * LOG2_E), and the GPU has an instruction for exp2. The factor is a part of `scale`."""
 
+# Queries per program, and keys per tile.
 BLOCK_M, BLOCK_N = 64, 64
-"""Queries per program, and keys per tile."""
 
+# The initial maximum of a row. With -inf, a row that sees no key of the first tile would compute -inf - -inf.
 BELOW_ALL_SCORES = tl.constexpr(-1.0e6)
-"""The initial maximum of a row. With -inf, a row that sees no key of the first tile would compute -inf - -inf."""
 
 
 @triton.jit(do_not_specialize=["tokens", "group", "window", "sinks"])

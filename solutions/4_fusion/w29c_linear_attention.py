@@ -32,8 +32,8 @@ import torch
 import triton
 import triton.language as tl
 
+# Tokens per chunk, and columns of v per program.
 CHUNK, BLOCK_V = 64, 64
-"""Tokens per chunk, and columns of v per program."""
 
 
 @triton.jit(do_not_specialize=["tokens"])

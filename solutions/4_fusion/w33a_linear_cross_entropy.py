@@ -38,8 +38,8 @@ import triton.language as tl
 
 BLOCK_M, BLOCK_N, BLOCK_K = 64, 128, 64
 IGNORED = tl.constexpr(-100)
+# The minimum number of programs in a launch: two for each SM of an H200.
 PROGRAMS = 264
-"""The minimum number of programs in a launch: two for each SM of an H200."""
 
 
 @triton.jit(do_not_specialize=["M", "V"])

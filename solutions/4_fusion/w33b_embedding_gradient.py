@@ -33,8 +33,8 @@ import torch
 import triton
 import triton.language as tl
 
+# Sorted rows per program. Longer pieces store fewer sums in the buffer, but give fewer programs.
 PIECE = 16
-"""Sorted rows per program. Longer pieces store fewer sums in the buffer, but give fewer programs."""
 
 
 @triton.jit

@@ -38,12 +38,12 @@ from cutlass.memory import SmemAllocator
 
 from kernelpath.lanes import cute as lane
 
+# Elements in 128 bytes, which span all banks: the width of shared-memory rows and the depth of a step along k.
 PANEL = 64
-"""Elements in 128 bytes, which span all banks: the width of shared-memory rows and the depth of a step along k."""
 
 MMA = (16, 8, 16)
+# Rows of tiles that blocks go down before the next column, so that blocks that run together share a and b in L2.
 GROUP = 16
-"""Rows of tiles that blocks go down before the next column, so that blocks that run together share a and b in L2."""
 
 
 class Tile(NamedTuple):
@@ -63,8 +63,8 @@ class Tile(NamedTuple):
         return 2 * PANEL * self.stages * (self.rows + self.columns) + 1024  # for the alignment
 
 
+# Tiles by their speed for large matrices, the fastest first. The first does not fit into shared memory on sm_80.
 TILES = (Tile(128, 256, (2, 4), 4), Tile(128, 256, (2, 4), 3), Tile(128, 128, (2, 2), 3), Tile(64, 64, (2, 2), 3))
-"""Tiles by their speed for large matrices, the fastest first. The first does not fit into shared memory on sm_80."""
 
 
 def swizzled(shape: tuple[int, ...], rows: bool) -> cute.ComposedLayout:

@@ -45,16 +45,16 @@ from cutlass.tensor_utils import LayoutEnum
 
 from kernelpath.lanes import cute as lane
 
+# Threads of a warpgroup.
 WARPGROUP = 128
-"""Threads of a warpgroup."""
+# Columns of a and rows of b in a stage: 128 bytes, the width of the widest swizzle.
 DEPTH = 64
-"""Columns of a and rows of b in a stage: 128 bytes, the width of the widest swizzle."""
+# The shape of a chunk. A consumer rounds and stores its 64 or more rows of the tile one chunk at a time.
 CHUNK = (64, 64)
-"""The shape of a chunk. A consumer rounds and stores its 64 or more rows of the tile one chunk at a time."""
+# Chunks that a consumer has in shared memory: one is written while the other is copied to out.
 BUFFERS = 2
-"""Chunks that a consumer has in shared memory: one is written while the other is copied to out."""
+# Height of a group of clusters, in clusters. Clusters that run together share a and b in L2.
 GROUP = 8
-"""Height of a group of clusters, in clusters. Clusters that run together share a and b in L2."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class Plan:
         return min(self.rows // 64, 2)
 
 
+# The plans, and the share of the first plan's speed that each reaches if it leaves no SM idle.
 PLANS = {
     Plan(128, 256, stages=4, down=2, across=1): 1.0,
     Plan(128, 192, stages=4, down=2, across=1): 0.9,
@@ -84,11 +85,10 @@ PLANS = {
     Plan(64, 128, stages=8, down=2, across=1): 0.7,
     Plan(64, 64, stages=12, down=1, across=1): 0.5,
 }
-"""The plans, and the share of the first plan's speed that each reaches if it leaves no SM idle."""
+# For at most 64 rows, where one of two vertical neighbors would have nothing to compute.
 FLAT = Plan(64, 128, stages=8, down=1, across=2)
-"""For at most 64 rows, where one of two vertical neighbors would have nothing to compute."""
+# For at most 64 rows, where tiles of 128 columns would leave most SMs idle.
 NARROW = Plan(64, 64, stages=12, down=1, across=2)
-"""For at most 64 rows, where tiles of 128 columns would leave most SMs idle."""
 
 
 @cute.jit

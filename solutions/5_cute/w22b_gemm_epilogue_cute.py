@@ -45,26 +45,26 @@ from cutlass.tensor_utils import LayoutEnum
 
 from kernelpath.lanes import cute as lane
 
+# Threads of a warpgroup.
 WARPGROUP = 128
-"""Threads of a warpgroup."""
+# Warpgroups that multiply. Each computes every other tile of the block.
 CONSUMERS = 2
-"""Warpgroups that multiply. Each computes every other tile of the block."""
+# Rows, columns, and the depth of a stage: 128 bytes, the width of the widest swizzle.
 TILE = (128, 192, 64)
-"""Rows, columns, and the depth of a stage: 128 bytes, the width of the widest swizzle."""
 STAGES = 4
+# Blocks of a cluster. Their tiles are vertical neighbors, and each block loads a part of their tile of b.
 PEERS = 2
-"""Blocks of a cluster. Their tiles are vertical neighbors, and each block loads a part of their tile of b."""
+# The chunk that a consumer finishes and stores at once. With 64 columns, a thread's 240 registers would spill.
 CHUNK = (64, 32)
-"""The chunk that a consumer finishes and stores at once. With 64 columns, a thread's 240 registers would spill."""
+# Distance between slots of the bias, in values, because TMA copies to multiples of 128 bytes.
 PITCH = 64
-"""Distance between slots of the bias, in values, because TMA copies to multiples of 128 bytes."""
 CHUNKS = TILE[0] // CHUNK[0], TILE[1] // CHUNK[1]
+# Chunks of the residual that each consumer has in shared memory or in flight.
 SLOTS = 4
-"""Chunks of the residual that each consumer has in shared memory or in flight."""
+# Chunks of aux that each consumer has in shared memory: one is written while the other is copied.
 BUFFERS = 2
-"""Chunks of aux that each consumer has in shared memory: one is written while the other is copied."""
+# Height of a group of clusters, in clusters. Clusters that run together share a and b in L2.
 GROUP = 8
-"""Height of a group of clusters, in clusters. Clusters that run together share a and b in L2."""
 
 
 @cute.jit

@@ -52,21 +52,21 @@ from cutlass.tensor_utils import LayoutEnum
 
 from kernelpath.lanes import cute as lane
 
+# Threads of a warpgroup.
 WARPGROUP = 128
-"""Threads of a warpgroup."""
+# Warpgroups that multiply: 64 rows of the tile each.
 CONSUMERS = 2
-"""Warpgroups that multiply: 64 rows of the tile each."""
+# Rows, columns, and the depth of a stage. Columns and depth are those of a block of scales of b.
 TILE = (64 * CONSUMERS, 128, 128)
-"""Rows, columns, and the depth of a stage. Columns and depth are those of a block of scales of b."""
+# The part of a tile that a consumer computes and stores.
 PART = (64, TILE[1])
-"""The part of a tile that a consumer computes and stores."""
+# Rows of a tile for each lane of a warp.
 ROWS = TILE[0] // 32
-"""Rows of a tile for each lane of a warp."""
 STAGES = 5
+# Blocks of a cluster. Their tiles are vertical neighbors, and each block loads a part of their tile of b.
 PEERS = 2
-"""Blocks of a cluster. Their tiles are vertical neighbors, and each block loads a part of their tile of b."""
+# Height of a group of clusters, in clusters. Clusters that run together share a and b in L2.
 GROUP = 8
-"""Height of a group of clusters, in clusters. Clusters that run together share a and b in L2."""
 
 
 @cute.jit

@@ -30,11 +30,11 @@ from kernelpath.lanes import cuda
 DEPTH = 64
 STAGES = 3
 
+# Rows and columns of out per block, and per warp.
 TILES = ((128, 256, 64, 64), (128, 128, 64, 64), (64, 64, 32, 32))
-"""Rows and columns of out per block, and per warp."""
 
+# Blocks that keep a large GPU busy: an A100 has 108 SMs, an H200 has 132.
 ENOUGH = 100
-"""Blocks that keep a large GPU busy: an A100 has 108 SMs, an H200 has 132."""
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -44,21 +44,21 @@ from cutlass.memory import SmemAllocator, TmemAllocator
 from kernelpath.lanes import cute as lane
 
 BF16, F32, INT32 = cutlass.BFloat16, cutlass.Float32, cutlass.Int32
+# ROWS: queries in a block, one per softmax thread. KEYS: keys in a tile.
 WARP, ROWS, KEYS, STAGES = 32, 128, 128, 3
-"""ROWS: queries in a block, one per softmax thread. KEYS: keys in a tile."""
+# Columns of tensor memory: two tiles of scores, whose weights replace them, and the output.
 SCORES, OUT, COLUMNS = (0, 128), 256, 512
-"""Columns of tensor memory: two tiles of scores, whose weights replace them, and the output."""
 SOFTMAX_WARP, CORRECTION_WARP, MMA_WARP, TMA_WARP, WARPS = 0, 4, 8, 9, 10
+# Named barriers of the softmax and correction warps.
 SCALE_IS_THERE, SCALE_IS_TAKEN, CORRECTED = 2, 3, 4
-"""Named barriers of the softmax and correction warps."""
+# The number of a row's 128 exponentials that FMA units compute.
 BY_FMA = 32
-"""The number of a row's 128 exponentials that FMA units compute."""
+# 2^x for -0.5 <= x <= 0.5, with a relative error of at most 7.5e-5; weights are rounded to 2^-9.
 POLYNOMIAL = (0.99992807, 0.69326099, 0.24261112, 0.05517167)
-"""2^x for -0.5 <= x <= 0.5, with a relative error of at most 7.5e-5; weights are rounded to 2^-9."""
+# The smallest exponent: below it, the bits of 2^x would overflow into the sign.
 LOWEST = -126.0
-"""The smallest exponent: below it, the bits of 2^x would overflow into the sign."""
+# x + ROUNDER has the integer nearest to x in its lowest bits.
 ROUNDER = 1.5 * 2**23
-"""x + ROUNDER has the integer nearest to x in its lowest bits."""
 
 
 @cute.kernel

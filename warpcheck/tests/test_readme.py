@@ -17,8 +17,8 @@ import warpcheck
 from test_pytest_plugin import run_pytest
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
+# The code of each block, with the exception and the message printed below it, if any.
 BLOCKS = re.findall(r"```python\n(.*?)```(?:\n\n    warpcheck\.errors\.(\w+): ([^\n]*))?", README, re.DOTALL)
-"""The code of each block, with the exception and the message printed below it, if any."""
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+# An import of the course or its tests, also in a program that a test writes to a file.
 COURSE = re.compile(r"^\s*(?:from|import) (?:kernelpath|tests|benchmarks)\b", re.MULTILINE)
-"""An import of the course or its tests, also in a program that a test writes to a file."""
 
 
 def test_the_tests_of_warpcheck_import_nothing_of_the_course() -> None:

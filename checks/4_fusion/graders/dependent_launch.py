@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 from kernelpath import words
 from kernelpath.course.problem import arguments
-from kernelpath.grading.by_kind import GradingPlan, plan_kernel
+from kernelpath.grading.by_kind import GradingPlan, plan_kernel_with
 from kernelpath.grading.context import GradingContext
 from kernelpath.grading.job import Job
 from kernelpath.verdict import Finding, Verdict
 
+# The largest share of its instructions that the first launch may execute before griddepcontrol.launch_dependents.
 BEFORE_TRIGGER = 0.25
-"""The largest share of its instructions that the first launch may execute before griddepcontrol.launch_dependents."""
 
+# The smallest share of its sectors that the dependent launch has to access before griddepcontrol.wait.
 BEFORE_WAIT = 0.1
-"""The smallest share of its sectors that the dependent launch has to access before griddepcontrol.wait."""
 
 
 def plan_grading(job: Job) -> GradingPlan:
     """Return the plan of a kernel, with a check of the overlap before the speed is measured."""
-    plan = plan_kernel(job)
-    return replace(plan, steps=(*plan.steps[:-1], check_launches, plan.steps[-1]))
+    return plan_kernel_with(job, check_launches)
 
 
 def check_launches(context: GradingContext) -> Finding | None:

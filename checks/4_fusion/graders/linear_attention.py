@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernelpath.grading.by_kind import GradingPlan, plan_kernel
+from kernelpath.grading.by_kind import GradingPlan, plan_kernel_with
 from kernelpath.grading.context import GradingContext
 from kernelpath.grading.job import Job
 from kernelpath.grading.provenance import check_tensor_cores
@@ -17,8 +17,7 @@ from kernelpath.verdict import Finding
 
 def plan_grading(job: Job) -> GradingPlan:
     """Return the plan of a kernel, with a count of what tensor cores compute before the speed is measured."""
-    plan = plan_kernel(job)
-    return replace(plan, steps=(*plan.steps[:-1], count_operations, plan.steps[-1]))
+    return plan_kernel_with(job, count_operations)
 
 
 def count_operations(context: GradingContext) -> Finding | None:

@@ -27,8 +27,8 @@ from kernelpath.work import messages
 from kernelpath.work.runner import Runner, SubmissionFailed
 from kernelpath.work.tensors import dtype_name, to_bytes
 
+# The time limit of a request. The compiler is imported first.
 SECONDS = 60.0
-"""The time limit of a request. The compiler is imported first."""
 
 
 ENTRY = "gated_fused"

@@ -41,24 +41,24 @@ FIXED = "fixed.cu"
 PULL_REQUEST = "pull_request.md"
 FAULT = "FAULT"
 
+# The statements that a fix may change.
 MAX_CHANGES = 6
-"""The statements that a fix may change."""
 
 TITLE_CHARACTERS = range(10, 73)
 SECTION_CHARACTERS = range(80, 1501)
 SECTIONS = ("Problem", "Change", "Test", "Limits")
 
+# The names of warpcheck's exceptions, by the kind in the report of the PTX machine.
 _FAULT_NAMES = {
     **{kind.name: type(errors.Fault(kind, "", "", "", 0, (0, 0, 0), (0, 0, 0))).__name__ for kind in errors.FaultKind},
     "DEADLOCK": errors.Deadlock.__name__,
 }
-"""The names of warpcheck's exceptions, by the kind in the report of the PTX machine."""
 
 _COMMIT = re.compile(r"\b[0-9a-f]{40}\b")
 _LICENSE = re.compile(r"licen[cs]e", re.IGNORECASE)
 _SECTION = re.compile(r"^## +(.+?) *$", re.MULTILINE)
+# Matches an assignment to an element of an array.
 _STORE = re.compile(r"(\w+\s*\[[^;={}]*\]\s*)=(?!=)\s*([^;{}]+);")
-"""Matches an assignment to an element of an array."""
 
 
 class Control(NamedTuple):
@@ -120,11 +120,11 @@ def _versions(template: str, right: str, off_by_one: str, shift: str) -> tuple[C
     )
 
 
+# The course's own versions of kernels in results/published.json, with the parameters of the published ones.
 OWN_VERSIONS: Mapping[str, Sequence[Control]] = {
     "normalization_kernel": _versions(_NORMALIZATION, "if (i < rows * C)", "if (i <= rows * C)", "bias[column]"),
     "fused_residual_forward2": _versions(_FUSED_RESIDUAL, "if (row < N)", "if (row <= N)", "bias[c]"),
 }
-"""The course's own versions of kernels in results/published.json, with the parameters of the published ones."""
 
 
 def plan_grading(job: Job) -> GradingPlan:

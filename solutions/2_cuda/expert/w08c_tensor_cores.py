@@ -34,11 +34,11 @@ C_TYPE = {torch.bfloat16: "__nv_bfloat16", torch.float16: "__half"}
 DEPTH = 64
 STAGES = 3
 
+# Rows and columns of out that a block computes, and that a warp computes.
 TILES = ((128, 256, 64, 64), (128, 128, 64, 64), (64, 128, 32, 64), (64, 64, 32, 32))
-"""Rows and columns of out that a block computes, and that a warp computes."""
 
+# Blocks that keep a large GPU busy: an A100 has 108 SMs, an H200 has 132.
 ENOUGH = 100
-"""Blocks that keep a large GPU busy: an A100 has 108 SMs, an H200 has 132."""
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -54,6 +54,7 @@ from triton.language.extra import libdevice
 BLOCK, WARPS = 1024, 4
 ALIGNMENT = 16
 
+# A row of the table: eight words.
 ROW = np.dtype(
     [
         ("param", "i8"),
@@ -66,7 +67,6 @@ ROW = np.dtype(
         ("ahead", "i8"),  # of the first tensor, in steps
     ]
 )
-"""A row of the table: eight words."""
 
 
 @triton.jit

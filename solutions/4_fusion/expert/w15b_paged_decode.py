@@ -46,14 +46,14 @@ import triton.language as tl
 
 LOG2_E = 1.4426950408889634
 
+# The number of tokens in a unit of work.
 TOKENS = 32
-"""The number of tokens in a unit of work."""
 
+# The minimum number of units per program. A part to be merged should be small compared with the data read.
 LEAST = tl.constexpr(2)
-"""The minimum number of units per program. A part to be merged should be small compared with the data read."""
 
+# The number of programs that run at once on an SM, by the size of a head.
 PROGRAMS_PER_SM = {32: 4, 64: 4, 128: 4, 256: 2}
-"""The number of programs that run at once on an SM, by the size of a head."""
 
 
 @triton.jit

@@ -56,18 +56,18 @@ from cutlass.tensor_utils import LayoutEnum
 
 from kernelpath.lanes import cute as lane
 
+# Threads of a warpgroup.
 WARPGROUP = 128
-"""Threads of a warpgroup."""
+# Warpgroups that multiply: 64 rows of the tile each.
 CONSUMERS = 2
-"""Warpgroups that multiply: 64 rows of the tile each."""
+# Rows of a tile, and the depth of a stage, which is that of a block of scales of b.
 ROWS, DEPTH = 64 * CONSUMERS, 128
-"""Rows of a tile, and the depth of a stage, which is that of a block of scales of b."""
+# Rows of a tile for each lane of a warp.
 ROWS_OF_LANE = ROWS // 32
-"""Rows of a tile for each lane of a warp."""
+# The part of a tile that a consumer rounds and stores at once.
 CHUNK = (64, 64)
-"""The part of a tile that a consumer rounds and stores at once."""
+# Height of a group of clusters, in clusters. Clusters that run together share a and b in L2.
 GROUP = 8
-"""Height of a group of clusters, in clusters. Clusters that run together share a and b in L2."""
 
 
 class Plan(NamedTuple):
@@ -85,8 +85,8 @@ class Plan(NamedTuple):
 
 
 SQUARE = Plan(128, stages=5, peers=2, blocks=4)
+# For at most ROWS rows: a cluster's second tile would be empty, and tiles of 128 columns would be too few.
 FLAT = Plan(64, stages=8, peers=1, blocks=4)
-"""For at most ROWS rows: a cluster's second tile would be empty, and tiles of 128 columns would be too few."""
 
 
 @cute.jit

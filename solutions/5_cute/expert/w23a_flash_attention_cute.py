@@ -68,23 +68,23 @@ from cutlass.tensor_utils import LayoutEnum
 from kernelpath.lanes import cute as lane
 
 BF16, F32 = cutlass.BFloat16, cutlass.Float32
+# Queries of one consumer, which are the rows of a wgmma.
 QUERIES = 64
-"""Queries of one consumer, which are the rows of a wgmma."""
 
+# A section is as many heads as fit these bytes of keys and values, a fraction of L2, but at least so many heads.
 SECTION_BYTES, SECTION_HEADS = 16 << 20, 8
-"""A section is as many heads as fit these bytes of keys and values, a fraction of L2, but at least so many heads."""
 
+# Up to this many tokens, causal heads of 64 use smaller blocks.
 SHORT = 1024
-"""Up to this many tokens, causal heads of 64 use smaller blocks."""
 
+# Registers per thread of the producer's warpgroup and of a consumer, by the number of consumers.
 REGISTERS = {1: None, 2: (24, 240), 3: (32, 160)}
-"""Registers per thread of the producer's warpgroup and of a consumer, by the number of consumers."""
 
+# A row's largest score may rise by this much, in powers of two, before its accumulators are rescaled.
 RISE = 8.0
-"""A row's largest score may rise by this much, in powers of two, before its accumulators are rescaled."""
 
+# Named barriers of the first consumer. The others use the following numbers. Barrier 0 is sync_threads.
 TURN, WRITE = 1, 4
-"""Named barriers of the first consumer. The others use the following numbers. Barrier 0 is sync_threads."""
 
 
 class Plan(NamedTuple):

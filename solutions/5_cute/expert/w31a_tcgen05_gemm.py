@@ -27,13 +27,13 @@ from cutlass.tensor_utils import LayoutEnum
 from kernelpath.lanes import cute as lane
 
 WARP = 32
+# Rows and columns of a pair's tile of out, and columns of a and b in a stage.
 TILE = (256, 256, 64)
-"""Rows and columns of a pair's tile of out, and columns of a and b in a stage."""
+# Rows of the tile in one block.
 ROWS = TILE[0] // 2
-"""Rows of the tile in one block."""
 STAGES, ACCUMULATORS, STRIP, GROUP = 5, 2, 64, 4
+# The blocks at which a commit arrives.
 BOTH = 0b11
-"""The blocks at which a commit arrives."""
 EPILOGUE_WARPS, MMA_WARP, TMA_WARP, WARPS = 4, 4, 5, 6
 
 

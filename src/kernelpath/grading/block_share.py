@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import torch
 
 from kernelpath.course.problem import arguments
-from kernelpath.grading.by_kind import GradingPlan, plan_kernel
+from kernelpath.grading.by_kind import GradingPlan, plan_kernel_with
 from kernelpath.grading.context import GradingContext
 from kernelpath.grading.job import Job
 from kernelpath.verdict import Finding, Verdict
@@ -41,5 +40,4 @@ def plan_shared_reads(job: Job, inputs: Mapping[str, int]) -> GradingPlan:
                 return context.job.locate(Finding(Verdict.NO_OVERLAP, cause))
         return None
 
-    plan = plan_kernel(job)
-    return replace(plan, steps=(*plan.steps[:-1], check_blocks, plan.steps[-1]))
+    return plan_kernel_with(job, check_blocks)

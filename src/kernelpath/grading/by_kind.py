@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelpath.course import registry
 from kernelpath.grading.context import Step
@@ -90,6 +90,13 @@ def plan_kernel(job: Job, inspections: Sequence[Step] = (), preload: str = "") -
     # check_gpu_run comes before the limits.
     run_steps = (check_capability, start_cpu_shadow, run_cases, repeat_cases)
     return GradingPlan(KernelOnGpu(job, preload), (*run_steps, *inspections, check_gpu_run, *_LIMIT_STEPS))
+
+
+def plan_kernel_with(job: Job, check: Step) -> GradingPlan:
+    """Return the plan for kernels, with a further check after all limits and before the measurement of the speed."""
+    plan = plan_kernel(job)
+    place = plan.steps.index(measure_speed)
+    return replace(plan, steps=(*plan.steps[:place], check, *plan.steps[place:]))
 
 
 _PLANS: dict[str, Callable[[Job], GradingPlan]] = {

@@ -73,6 +73,7 @@ __all__ = [
     "run",
 ]
 
+# The module of each public name that is no fault and no front end.
 _HOMES = {
     "LineCounters": "counters",
     "Event": "events",
@@ -84,7 +85,6 @@ _HOMES = {
     "gpu": "scope",
     "run": "scope",
 }
-"""The module of each public name that is no fault and no front end."""
 
 
 def __getattr__(name: str) -> Any:

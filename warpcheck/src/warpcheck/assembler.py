@@ -14,8 +14,8 @@ from pathlib import Path
 
 __all__ = ["Assembled", "Instruction", "assembled", "ptx_of", "sass_of"]
 
+# The time limit of one run of a tool.
 TIMEOUT_SECONDS = 60.0
-"""The time limit of one run of a tool."""
 
 
 @dataclass(frozen=True)

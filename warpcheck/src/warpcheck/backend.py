@@ -133,8 +133,8 @@ def observe_faults(observer: Callable[[simt.Fault | simt.TimedOut], None]) -> It
         _fault_observers.remove(observer)
 
 
+# The most bytes of history that are kept of a launch, for a launch that may overlap it.
 MAX_KEPT_BYTES = 1 << 28
-"""The most bytes of history that are kept of a launch, for a launch that may overlap it."""
 
 
 class _Stream:

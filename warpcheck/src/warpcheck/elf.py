@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 __all__ = ["Section", "line_rows", "sections"]
 
+# Offsets in the file header of ELF64, and a section header. Source: the ELF specification, Elf64_Ehdr and Elf64_Shdr.
 _SECTIONS_AT = 0x28
 _SECTION_COUNTS_AT = 0x3A
 _SECTION = struct.Struct("<IIQQQQIIQQ")
-"""A section header of ELF64. Source: the ELF specification, Elf64_Ehdr and Elf64_Shdr."""
+
 _NO_BYTES = 8  # SHT_NOBITS: memory that begins as zeros
 
 

@@ -14,8 +14,8 @@ from warpcheck.layout import Code
 
 __all__ = ["EVENTS", "Event", "EventKind", "recorded", "recording"]
 
+# The most events of a launch that are kept.
 EVENTS = 1 << 15
-"""The most events of a launch that are kept."""
 
 recording: ContextVar[bool] = ContextVar("recording", default=False)
 

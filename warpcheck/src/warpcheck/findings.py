@@ -37,17 +37,17 @@ __all__ = [
     "sarif_log",
 ]
 
+# The exceptions that are findings.
 KERNEL_ERRORS = (Fault, TimedOut, Unsupported, Unavailable, Rejected)
-"""The exceptions that are findings."""
 
+# The packages whose frames a traceback leaves out: a fault is in the kernel, and its launch in the program.
 MACHINE_PACKAGES = ("warpcheck", "triton", "cutlass", "torch")
-"""The packages whose frames a traceback leaves out: a fault is in the kernel, and its launch in the program."""
 
+# The rules of findings that say that a kernel could not be checked, and not that it is wrong.
 NOT_CHECKED = ("Unsupported", "Unavailable", "NotSimulated")
-"""The rules of findings that say that a kernel could not be checked, and not that it is wrong."""
 
+# The columns of a terminal.
 WIDTH = 80
-"""The columns of a terminal."""
 
 _KINDS = {
     "Deadlock": "deadlock",

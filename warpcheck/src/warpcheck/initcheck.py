@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["POISON", "mark", "memory_of", "note_write", "watch"]
 
+# The 16-bit pattern that fills memory which nothing has written: a NaN in float16, bfloat16 and float32.
 POISON = 0x7FA5
-"""The 16-bit pattern that fills memory which nothing has written: a NaN in float16, bfloat16 and float32."""
 
 _FUNCTIONS = ("empty", "empty_like", "empty_strided")
 _METHODS = ("new_empty", "new_empty_strided")
@@ -49,14 +49,14 @@ class _Allocation:
         return np.full(self.nbytes, UNWRITTEN, np.uint8)
 
 
+# The watched memory by its address. Other threads may allocate at any time: iterate over a copy only.
 _allocations: dict[int, _Allocation] = {}
-"""The watched memory by its address. Other threads may allocate at any time: iterate over a copy only."""
 
 _is_watching = False
 
 _MIN_PURGE = 64
+# The number of allocations at which those of dead storages are removed.
 _next_purge = _MIN_PURGE
-"""The number of allocations at which those of dead storages are removed."""
 
 
 def watch() -> None:

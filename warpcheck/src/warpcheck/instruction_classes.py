@@ -22,10 +22,8 @@ def instruction_class(name: str) -> str:
     return {"f32": "float32", "f64": "float64"}.get(instruction_type, "integer")
 
 
+# The instructions that ptxas expands an integer division or remainder into, by its bits; 16 bits take as many as 32.
 DIVISION = {"32": 18, "64": 80}
-"""The instructions that ptxas expands an integer division or remainder into, by its bits; 16 bits take as many as
-32.
-"""
 
 
 @cache

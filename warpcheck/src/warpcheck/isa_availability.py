@@ -12,6 +12,9 @@ from warpcheck.target import TARGETS, capability
 
 __all__ = ["refusal", "target_with"]
 
+# The first compute capability with a variant, and a pattern that matches its name; the groups are what ptxas calls it.
+#
+# Targets before sm_75 are not distinguished: the compilers of CUDA 13 do not support them.
 _FEATURES = (
     (90, r"(mbarrier\.(?:try_wait|expect_tx|complete_tx))\b"),
     (90, r"(mbarrier\.arrive(?:_drop)?\.expect_tx)\b"),
@@ -52,14 +55,10 @@ _FEATURES = (
     (80, r".*(\.L2::(?:cache_hint|256B))\b"),
     (80, r"prefetch\b.*(\.L2::evict_\w+)"),
 )
-"""The first compute capability with a variant, and a pattern that matches its name; the groups are what ptxas calls
-it.
-
-Targets before sm_75 are not distinguished: the compilers of CUDA 13 do not support them.
-"""
 
 _WIDE_ACCESS = re.compile(r"(?:ld|st)\b.*\.(?:v8\.\w32|v4\.\w64)")
 
+# Variants that only architecture-specific targets from sm_100a on have.
 _BLACKWELL = (
     (r"(tcgen05\.(?!ld\b|st\b)\w+)", "Instruction"),
     (r"tcgen05\.(?:ld|st)\b.*?(\.\d+x\d+b)", "Feature"),
@@ -72,16 +71,15 @@ _BLACKWELL = (
     (r"cp\b.*(\.im2col::w::128)", "Feature"),
     (r"cp\b.*(\.cta_group::\d)", "Feature"),
 )
-"""Variants that only architecture-specific targets from sm_100a on have."""
 
+# Instructions that only the architecture-specific target sm_90a has.
 _HOPPER = re.compile(r"(wgmma\.\w+)\b")
-"""Instructions that only the architecture-specific target sm_90a has."""
 
+# Instructions that only architecture-specific targets from sm_90a on have.
 _SPECIFIC = re.compile(r"(setmaxnreg\.\w+|tensormap\.replace)\b")
-"""Instructions that only architecture-specific targets from sm_90a on have."""
 
+# Instructions of Blackwell that sm_100a lacks: sm_103f and sm_110f have them.
 _ELSEWHERE = re.compile(r"(tcgen05\.ld\.red)\b")
-"""Instructions of Blackwell that sm_100a lacks: sm_103f and sm_110f have them."""
 
 _REGISTERS = re.compile(r"%(?:is_explicit_cluster|n?clusterid|cluster_n?cta(?:id|rank)|aggr_smem_size)\b")
 

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["NEGATED", "Kernel", "Launch", "Module", "Param", "load"]
 
 NEGATED = "negated "  # before the digest of a text whose products of tensor cores are negated
+# The most configurations of launches that are kept of a kernel.
 MAX_CONFIGURATIONS = 256
-"""The most configurations of launches that are kept of a kernel."""
+
 LIMIT = 1 << 31  # lane-instructions of a launch where the caller sets no limit: some seconds
 
 

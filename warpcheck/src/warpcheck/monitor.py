@@ -23,8 +23,8 @@ from warpcheck.target import TARGETS
 
 __all__ = ["LaunchMonitor", "RecordedError", "ScopeSettings", "WorkCounts"]
 
+# The exceptions that a program must not swallow. A program may try whether a kernel compiles.
 _MACHINE_ERRORS = (Fault, TimedOut, Unsupported)
-"""The exceptions that a program must not swallow. A program may try whether a kernel compiles."""
 
 
 @dataclass(frozen=True)

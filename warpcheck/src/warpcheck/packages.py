@@ -9,13 +9,13 @@ from importlib import metadata
 
 __all__ = ["distribution_of", "install_command", "matching_requirements", "missing", "version"]
 
+# Distributions whose name differs from their module; the longest module name that fits counts.
 _DISTRIBUTIONS = {
     "cuda": "cuda-bindings",
     "cuda.core": "cuda-core",
     "cutlass": "nvidia-cutlass-dsl",
     "cutlass_library": "nvidia-cutlass",
 }
-"""Distributions whose name differs from their module; the longest module name that fits counts."""
 
 _PLATFORM_MACHINE = re.compile(r"platform_machine\s*([!=]=)\s*['\"](\w+)")
 

@@ -33,14 +33,13 @@ _Result = TypeVar("_Result")
 
 WORD = 8
 
+# The address range of a process: memory is in [LEAST, MOST), and above HIGH except for some heaps.
+#
+# An executable at a fixed address has its heap below HIGH, where addresses are hard to tell from ordinary numbers. All
+# other memory is above HIGH; with the 39-bit addresses of some aarch64 kernels it starts at 1 << 38.
 LEAST = 1 << 20
 HIGH = 1 << 37
 MOST = 1 << 48
-"""The address range of a process: memory is in [LEAST, MOST), and above HIGH except for some heaps.
-
-An executable at a fixed address has its heap below HIGH, where addresses are hard to tell from ordinary numbers. All
-other memory is above HIGH; with the 39-bit addresses of some aarch64 kernels it starts at 1 << 38.
-"""
 
 
 def above_the_heap(allocate: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
@@ -173,8 +172,8 @@ def is_tensor_map(content: bytes) -> bool:
 
 
 _MS_ASYNC = 1
+# The most words that are probed, at about a microsecond each.
 _MOST_PROBED = 64
-"""The most words that are probed, at about a microsecond each."""
 
 
 @functools.cache

@@ -26,24 +26,24 @@ __all__ = ["instructions_by_line", "match_sass"]
 
 WIDEST = 16  # bytes of a lane in one access
 LINES = ".nv_debug_line_sass"  # of the PTX text, by address of the machine code
+# The relocations of the line table, which give the function of each sequence: offsets and symbols, with addends from
+# sm_90 on.
 ADDRESSES = {".rel" + LINES: struct.Struct("<QQ"), ".rela" + LINES: struct.Struct("<QQ8x")}
-"""The relocations of the line table, which give the function of each sequence: offsets and symbols, with addends
-from sm_90 on.
-"""
 
+# The low nine bits of the instructions that access memory, as ``nvdisasm -hex`` shows them.
 OPCODES = {
     **dict.fromkeys((0x180, 0x181, 0x184), Access.LOAD),  # LD, LDG, LDS
     **dict.fromkeys((0x185, 0x186, 0x188), Access.STORE),  # ST, STG, STS
     **dict.fromkeys((0x18C, 0x18D, 0x18E, 0x1A8, 0x1A9), Access.ATOMIC),  # ATOMS, ATOMS.CAS, RED, ATOMG, ATOMG.CAS
 }
-"""The low nine bits of the instructions that access memory, as ``nvdisasm -hex`` shows them."""
+# ATOMS.POPC.INC, all twelve bits of it, and ATOMS.CAS.
 INCREMENT = 0xF8C
 SWAP = 0x18D
-"""ATOMS.POPC.INC, all twelve bits of it, and ATOMS.CAS."""
+# VOTE, VOTEU and REDUX: by these ptxas has one lane do the atomic operation of all that run it.
 VOTES = {0x006, 0x086, 0x1C4}
-"""VOTE, VOTEU and REDUX: by these ptxas has one lane do the atomic operation of all that run it."""
+# Bytes of a lane in a load or a store, by what bits 73 to 75 hold.
 SIZES = (1, 1, 2, 2, 4, 8, 16, 0)
-"""Bytes of a lane in a load or a store, by what bits 73 to 75 hold."""
+
 ALWAYS = 7  # the predicate PT, in bits 12 to 14; bit 15 negates it
 
 

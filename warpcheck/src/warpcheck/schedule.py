@@ -15,12 +15,12 @@ class Schedule(enum.IntEnum):
     that runs several finds more. `runtime.schedule_order` says what the values mean.
     """
 
+    # From the first to the last.
     FORWARD = 0
-    """From the first to the last."""
+    # From the last to the first.
     REVERSE = 1
-    """From the last to the first."""
+    # In steps of a prime, so that neighbors run far from each other.
     STRIDED = 1_000_003
-    """In steps of a prime, so that neighbors run far from each other."""
 
 
 def parse_schedules(schedules: str | Schedule | Iterable[str | Schedule]) -> tuple[Schedule, ...]:

@@ -26,21 +26,20 @@ _ORDERS = {
     Schedule.STRIDED: "in steps of a prime",
 }
 
+# Relative differences that sums of another order may have. bfloat16, which NumPy lacks, has a branch of its own.
 _ROUNDING = {"float64": (np.float64, 1e-9), "float32": (np.float32, 1e-3), "float16": (np.float16, 1e-2)}
-"""Relative differences that sums of another order may have. bfloat16, which NumPy lacks, has a branch of its own."""
 
 
+# The bytes that unwritten shared memory is filled with: large numbers of both signs, NaN or -1, and zero.
+#
+# These are their values in every floating-point type of 16 bits and more.
 _FILLS = (0x7B, 0xFB, 0xFF, 0x00)
-"""The bytes that unwritten shared memory is filled with: large numbers of both signs, NaN or -1, and zero.
 
-These are their values in every floating-point type of 16 bits and more.
-"""
-
+# The most bytes of buffers of a launch that is repeated with other contents of shared memory.
 _MOST_BYTES_REPEATED = 1 << 30
-"""The most bytes of buffers of a launch that is repeated with other contents of shared memory."""
 
+# Runs a launch in a schedule. With a number, shared memory is filled with this byte, and counts as written.
 Run = Callable[[Schedule, int | None], simt.Launch]
-"""Runs a launch in a schedule. With a number, shared memory is filled with this byte, and counts as written."""
 
 
 class _Snapshot:

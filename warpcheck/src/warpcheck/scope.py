@@ -17,8 +17,8 @@ from warpcheck.target import TARGETS
 
 __all__ = ["gpu", "run"]
 
+# Held while a scope is active: what a scope replaces belongs to the process, and not to a thread.
 _active_scope = threading.Lock()
-"""Held while a scope is active: what a scope replaces belongs to the process, and not to a thread."""
 
 
 @contextlib.contextmanager

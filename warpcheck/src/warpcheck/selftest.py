@@ -115,6 +115,7 @@ _TENSOR_MEMORY = """\
     out[threadIdx.x] = base;
     FAULT"""
 
+# A kernel for each kind of fault. The course's and the package's tests plant many more.
 CUDA = (
     PlantedFault(
         "OutOfBounds",
@@ -229,7 +230,6 @@ CUDA = (
         arch="sm_100a",
     ),
 )
-"""A kernel for each kind of fault. The course's and the package's tests plant many more."""
 
 
 @dataclass(frozen=True)

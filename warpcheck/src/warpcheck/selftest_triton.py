@@ -90,10 +90,10 @@ class PlantedTritonFault:
         return next(number for number, line in enumerate(lines, first) if "# the fault" in line)
 
 
+# A kernel for each kind of fault that Triton's language can express.
 TRITON = (
     PlantedTritonFault("OutOfBounds", "a mask that is missing", missing_mask),
     PlantedTritonFault("Race", "a sum of several programs without an atomic", sum_without_atomic),
     PlantedTritonFault("Race", "a shift in place", shift_in_place),
     PlantedTritonFault("Uninitialized", "an output that is read before it is written", unwritten_output),
 )
-"""A kernel for each kind of fault that Triton's language can express."""

@@ -14,9 +14,10 @@ from warpcheck.target import SM_80, SM_90A, SM_100A, TARGETS, Target
 if TYPE_CHECKING:
     import torch
 
+# Properties of a GPU, by their names in torch.cuda.get_device_properties.
 Properties = Mapping[str, int | float | str]
-"""Properties of a GPU, by their names in torch.cuda.get_device_properties."""
 
+# Reference: CUDA C++ Programming Guide, technical specifications of compute capability 8.0.
 A100: Properties = {
     "name": "PTX machine",
     "major": 8,
@@ -32,8 +33,8 @@ A100: Properties = {
     "L2_cache_size": 40 << 20,
     "total_memory": 40 << 30,
 }
-"""Reference: CUDA C++ Programming Guide, technical specifications of compute capability 8.0."""
 
+# Reference: the technical specifications of compute capability 9.0, and the properties of an H200 in its driver.
 H200: Properties = {
     **A100,
     "major": 9,
@@ -43,8 +44,8 @@ H200: Properties = {
     "L2_cache_size": 60 << 20,
     "total_memory": 139 << 30,
 }
-"""Reference: the technical specifications of compute capability 9.0, and the properties of an H200 in its driver."""
 
+# Reference: the technical specifications of compute capability 10.0; not read from a GPU.
 B200: Properties = {
     **H200,
     "major": 10,
@@ -52,16 +53,15 @@ B200: Properties = {
     "L2_cache_size": 126 << 20,
     "total_memory": 180 << 30,
 }
-"""Reference: the technical specifications of compute capability 10.0; not read from a GPU."""
 
+# The properties that a program sees without a GPU, by the target of the PTX machine.
 MODELS: Mapping[str, Properties] = {SM_80.name: A100, SM_90A.name: H200, SM_100A.name: B200}
-"""The properties that a program sees without a GPU, by the target of the PTX machine."""
 
 _target = SM_80
 _properties = A100
 
+# The call that chooses a target in this process, with its name left open.
 chosen_by = 'warpcheck.simulated_gpu.stand_for({}, "NAME")'
-"""The call that chooses a target in this process, with its name left open."""
 
 
 def show(properties: Properties, target: str | Target = SM_80.name) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 __all__ = ["MOST_BYTES", "Unreadable", "blank_comments", "read_source", "source_text"]
 
+# The size of a source file that is handed in, at most.
 MOST_BYTES = 4 << 20
-"""The size of a source file that is handed in, at most."""
 
 
 class Unreadable(Exception):

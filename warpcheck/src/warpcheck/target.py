@@ -41,8 +41,8 @@ class Multiprocessor:
     shared_reserved: int = 1024
 
 
+# Partitions of a multiprocessor: each has its own scheduler and a quarter of the registers.
 PARTITIONS = 4
-"""Partitions of a multiprocessor: each has its own scheduler and a quarter of the registers."""
 
 MULTIPROCESSORS = {
     "sm_75": Multiprocessor(32, 16, 65536, 64 * KIB, shared_unit=256, shared_reserved=0),

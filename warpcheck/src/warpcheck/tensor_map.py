@@ -38,11 +38,11 @@ AXES = 5
 MAX_BOX = 256
 MAX_PIXELS = 1024
 MAX_STEP = 8
+# The span of each swizzle mode in bytes.
 SWIZZLES = (0, 32, 64, 128)
-"""The span of each swizzle mode in bytes."""
 
+# The number of the swizzle of 128 bytes in atoms of 32; the CuTe DSL writes it as that of 128 bytes and a bit.
 _ATOM_32 = 4
-"""The number of the swizzle of 128 bytes in atoms of 32; the CuTe DSL writes it as that of 128 bytes and a bit."""
 
 _ATOMS = (16, 256, 512, 1024, 1024)
 
@@ -80,6 +80,7 @@ class ElementType:
     stored: int = 0
 
 
+# The codes of types of 4 and 6 bits are those that the CuTe DSL 4.8 writes (seen for b4x16 and b6x16_p32).
 ELEMENT_TYPES = (
     ElementType("u8", 0, 0, 1),
     ElementType("u16", 1, 1, 2),
@@ -98,7 +99,6 @@ ELEMENT_TYPES = (
     ElementType("b4x16_p64", 14, 12, 16, packed=16, stored=8),
     ElementType("b6x16_p32", 15, 13, 16, packed=16, stored=12),
 )
-"""The codes of types of 4 and 6 bits are those that the CuTe DSL 4.8 writes (seen for b4x16 and b6x16_p32)."""
 
 
 @dataclass(frozen=True)

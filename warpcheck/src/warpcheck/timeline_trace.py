@@ -10,8 +10,8 @@ from warpcheck.report import Launch
 
 __all__ = ["trace_document"]
 
+# The events that begin a state of a warp, which lasts until its next one.
 _STATES = {EventKind.RUN: "run", EventKind.WAIT: "wait", EventKind.PREEMPTED: "ready"}
-"""The events that begin a state of a warp, which lasts until its next one."""
 
 _NAMES = {
     EventKind.PASS: "pass",

@@ -12,6 +12,7 @@ RACE, UNFENCED, TENSOR = FaultKind.RACE, FaultKind.UNFENCED, FaultKind.TENSOR_ME
 DESCRIPTOR, BOUNDS = FaultKind.DESCRIPTOR, FaultKind.OUT_OF_BOUNDS
 UNWRITTEN = FaultKind.UNINITIALIZED
 
+# What is found with the blocks in order.
 MUTANTS = (
     Mutant("gemm", 1, RACE, "multiplies", "with no barrier between it and the tcgen05.ld of thread", "loads"),
     Mutant("gemm", 2, UNFENCED, "loads", "tcgen05.fence::after_thread_sync is missing", "multiplies"),
@@ -109,7 +110,6 @@ MUTANTS = (
     Mutant("loads", 3, None, "leaves", "1,024 bytes have landed that were not promised"),
     Mutant("pair", 6, TENSOR, "allocates both", "tcgen05.dealloc is missing before it exits"),
 )
-"""What is found with the blocks in order."""
 
 
 def line_of(kernel: str, mark: str) -> int:

@@ -319,6 +319,7 @@ def word_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
     return None
 
 
+# The bytes that the modes of prmt take, the lowest first.
 PERMUTED = {
     "f4e": ("0123", "1234", "2345", "3456"),
     "b4e": ("0765", "1076", "2107", "3210"),
@@ -327,7 +328,6 @@ PERMUTED = {
     "ecr": ("0000", "0111", "0122", "0123"),
     "rc16": ("0101", "2323", "0101", "2323"),
 }
-"""The bytes that the modes of prmt take, the lowest first."""
 
 
 def chosen(both: int, places: list[int]) -> int:

@@ -27,6 +27,7 @@ class Mutant(NamedTuple):
 RACE, UNFENCED, UNWRITTEN = FaultKind.RACE, FaultKind.UNFENCED, FaultKind.UNINITIALIZED
 BARRIER, BAD_COPY = FaultKind.BARRIER, FaultKind.BAD_COPY
 
+# What is found with the blocks in order.
 MUTANTS = (
     Mutant("ring", 1, UNWRITTEN, "reads", "may still be writing: wait for its mbarrier first", "fills"),
     Mutant("ring", 2, UNWRITTEN, "reads", "may still be writing: wait for its mbarrier first", "fills"),
@@ -84,7 +85,6 @@ MUTANTS = (
     Mutant("epilogue", 5, RACE, "stores", "which thread", "stmatrix"),
     Mutant("epilogue", 6, BAD_COPY, "stores", "in shared memory that is not a multiple of 128"),
 )
-"""What is found with the blocks in order."""
 
 
 def line_of(kernel: str, mark: str) -> int:

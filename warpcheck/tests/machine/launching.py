@@ -13,8 +13,8 @@ from warpcheck.frontends import cuda
 __all__ = ["FILE", "Run", "aligned", "buffer", "compile_ptx", "run"]
 
 FILE = "kernel.cu"
+# ``run(source, grid, block, *arguments)``, which is a fixture too.
 Run = Callable[..., simt.Launch]
-"""``run(source, grid, block, *arguments)``, which is a fixture too."""
 
 
 def compile_ptx(source: str, name: str = "kernel") -> tuple[simt.Module, str]:

@@ -330,6 +330,7 @@ def test_products(case: Case) -> None:
         assert d[row, column] == operands.expected(case, old, row, column), (row, column)
 
 
+# Rows and bytes of a copy, and the lanes that get a row.
 LANES: dict[str, tuple[int, int, Callable[[int], list[int]]]] = {
     "128x256b": (128, 32, lambda row: [row]),
     "128x128b": (128, 16, lambda row: [row]),
@@ -338,7 +339,6 @@ LANES: dict[str, tuple[int, int, Callable[[int], list[int]]]] = {
     "64x128b.warpx2::02_13": (64, 16, lambda row: [row, row + 64]),
     "64x128b.warpx2::01_23": (64, 16, lambda row: [row + row // 32 * 32, row + row // 32 * 32 + 32]),
 }
-"""Rows and bytes of a copy, and the lanes that get a row."""
 
 COPY = """.version 8.7
 .target sm_100a
@@ -394,8 +394,8 @@ ret;
 """
 
 
+# Without swizzle: eight rows of 16 bytes are contiguous, the next eight 128 bytes away, the other half 2048.
 COPY_DESCRIPTOR = (2048 >> 4) << 16 | (128 >> 4) << 32 | 1 << 46
-"""Without swizzle: eight rows of 16 bytes are contiguous, the next eight 128 bytes away, the other half 2048."""
 
 
 def copy_source(shape: str, format_bits: int) -> str:

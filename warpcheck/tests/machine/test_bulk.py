@@ -52,11 +52,11 @@ def test_a_store_writes_what_lies_inside() -> None:
 ROW = 128  # bytes of a row of 64 halves
 PITCH = 1 << 18  # bytes from one row to the next, of which 2^30 are more than the addresses of a process
 MANY, ALL = 1 << 30, (1 << 31) - 1
+# The extents and strides of the axes behind the first, and where the tensor begins.
 RAGGED = {
     "begins in front of address 0": ((MANY, ALL), (PITCH, PITCH), -MANY * PITCH),
     "has an axis of 2^64 bytes": ((MANY, ALL, ALL), (PITCH, (1 << 34) - PITCH, PITCH), 0),
 }
-"""The extents and strides of the axes behind the first, and where the tensor begins."""
 
 
 @pytest.mark.parametrize("tensor_that", RAGGED)

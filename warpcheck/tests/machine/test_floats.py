@@ -147,8 +147,8 @@ def test_approximations_of_special_values(name: str, arguments: list[float], val
     assert same(execute(name, ["f32"], "f32", [x])[: len(arguments)], np.array(values, np.float32))
 
 
+# Of float32: quiet and signaling ones, of both signs.
 NANS = [0x7FC00001, 0xFFC12345, 0x7F800001, 0x7FFFFFFF, 0xFF800002]
-"""Of float32: quiet and signaling ones, of both signs."""
 
 
 @pytest.mark.parametrize(

@@ -88,12 +88,12 @@ def convolve(  # type: ignore[no-untyped-def]
     tma.store_wait(pendings=0)
 
 
+# The shape of the images (N, H, W, C), the filter's, the stride, and the padding.
 CASES = {
     "padded": ((2, 8, 10, 64), (3, 3), 1, 1),
     "strided": ((3, 9, 7, 64), (3, 3), 2, 1),
     "of 96 channels": ((1, 12, 12, 96), (2, 3), 2, 0),
 }
-"""The shape of the images (N, H, W, C), the filter's, the stride, and the padding."""
 
 
 @pytest.mark.parametrize("case", CASES)

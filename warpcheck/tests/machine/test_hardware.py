@@ -14,18 +14,18 @@ from machine.launching import buffer, compile_ptx
 from machine.patterns import PATTERNS, Pattern
 from machine.test_counters import launch
 
+# The measurements of the repository: benchmarks/hardware.py writes them.
 RESULTS = Path(__file__).parents[3] / "results"
-"""The measurements of the repository: benchmarks/hardware.py writes them."""
 
 RECORDED = [(path.stem, json.loads(path.read_text())["counters"]) for path in sorted(RESULTS.glob("*_hardware.json"))]
 
 
+# Where the two are known to differ; warpcheck/docs/ptx-machine.md says why.
 DIFFERENT = {
     "async_copy_16": {"shared_load_requests", "shared_store_wavefronts"},
     "async_copy_4": {"shared_load_requests"},
     "async_copy_stride_8": {"shared_load_requests", "shared_store_wavefronts"},
 }
-"""Where the two are known to differ; warpcheck/docs/ptx-machine.md says why."""
 
 
 def test_a_gpu_has_been_recorded() -> None:
@@ -41,6 +41,7 @@ def test_counts_what_the_hardware_counts(gpu: str, counters: dict[str, Any], pat
     assert found == DIFFERENT.get(pattern.name, set())
 
 
+# Kernels of the corpus with counters more than NEAR apart; warpcheck/docs/ptx-machine.md says why.
 FAR = {
     "compact": {"global_store_sectors"},
     "histogram_weights": {
@@ -54,7 +55,7 @@ FAR = {
     "rows_shared_flat": {"shared_load_requests", "shared_load_wavefronts"},
     "transpose_edges": {"shared_store_requests"},
 }
-"""Kernels of the corpus with counters more than NEAR apart; warpcheck/docs/ptx-machine.md says why."""
+
 NEAR = 0.02
 
 
@@ -80,6 +81,7 @@ def test_counts_of_usual_kernels_are_near_those_of_the_hardware(path: Any) -> No
     assert found == FAR
 
 
+# Where the two are known to differ on sm_90a; warpcheck/docs/ptx-machine.md says why.
 OF_HOPPER = {
     "load_past_the_end": {"bulk_load_sectors"},
     "load_past_the_beginning": {"bulk_load_sectors"},
@@ -88,7 +90,6 @@ OF_HOPPER = {
     **{one.name: {"shared_load_requests"} for one in hopper_patterns.PATTERNS if one.name.startswith("ldmatrix")},
     **{one.name: {"shared_store_requests"} for one in hopper_patterns.PATTERNS if one.name.startswith("stmatrix")},
 }
-"""Where the two are known to differ on sm_90a; warpcheck/docs/ptx-machine.md says why."""
 
 
 @pytest.mark.parametrize("pattern", hopper_patterns.PATTERNS, ids=lambda pattern: pattern.name)

@@ -371,6 +371,7 @@ def test_a_prefetch_has_a_map_of_im2col_mode() -> None:
 
 PADDED = replace(SMALL, lower=(-1, -1), upper=(-1, -1))
 TILED = encode_tiled(7, 4096, (8, 4, 4, 2), (32, 128, 512), (8, 4, 4, 1), (1, 1, 1, 1))
+# The message about a load that breaks a rule. Outside of the box: the offset belongs into the offsets, for example.
 LOADS: dict[str, tuple[Column, dict[str, Any]]] = {
     "copies in im2col mode with a tensor map of tiled mode": (SMALL, {"descriptor": TILED}),
     "from a pixel outside of the map's bounding box": (replace(SMALL, start=(0, 3, 4, 0)), {}),
@@ -378,7 +379,6 @@ LOADS: dict[str, tuple[Column, dict[str, Any]]] = {
     "whose innermost coordinate is not a multiple of 16 bytes": (replace(SMALL, start=(1, 0, 0, 0)), {}),
     "of another number of axes": (SMALL, {"descriptor": Column(7, (8, 4, 2), (0,), (0,), 8, 9, (), ()).map(4096)}),
 }
-"""The message about a load that breaks a rule. Outside of the box: the offset belongs into the offsets, for example."""
 
 
 @pytest.mark.parametrize("rule", LOADS)

@@ -41,6 +41,7 @@ LATER = {
 }
 
 
+# The same of ptxas 13 for sm_90a.
 BLACKWELL = {
     "tcgen05.wait::ld.sync.aligned;": "Instruction 'tcgen05.wait' not supported on .target 'sm_90a'",
     "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;": "Instruction 'tcgen05.alloc' not supported",
@@ -59,9 +60,9 @@ BLACKWELL = {
     "cp.async.bulk.tensor.1d.cta_group::1.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1],"
     " [%rd1, {%r1}], [%r2];": "Feature '.cta_group::1' not supported on .target 'sm_90a'",
 }
-"""The same of ptxas 13 for sm_90a."""
 
 
+# The same of ptxas 13 for sm_75.
 AMPERE = {
     "cp.async.ca.shared.global [%r1], [%rd1], 16;": "Feature 'cp.async' requires .target sm_80 or higher",
     "cp.async.commit_group;": "Feature 'cp.async.commit_group' requires .target sm_80 or higher",
@@ -80,8 +81,8 @@ AMPERE = {
     "min.NaN.f32 %f1, %f1, %f1;": "'.NaN' requires .target sm_80 or higher",
     "elect.sync %r1|%p1, -1;": "Feature 'elect' requires .target sm_90 or higher",
 }
-"""The same of ptxas 13 for sm_75."""
 
+# What ptxas 13 takes for sm_75.
 TURING = """
     ld.acquire.gpu.global.u32 %r1, [%rd1]; st.shared::cta.u32 [%r2], %r1; fence.acq_rel.gpu; bar.sync 0;
     ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2]; match.any.sync.b32 %r1, %r2, -1;
@@ -89,7 +90,6 @@ TURING = """
     tanh.approx.f16 %rs1, %rs1; fma.rn.f16 %rs1, %rs1, %rs1, %rs1; abs.f16 %rs1, %rs1; min.f32 %f1, %f1, %f2;
     cvt.rn.f16.f32 %rs1, %f1; atom.global.add.noftz.f16 %rs1, [%rd1], %rs2; nanosleep.u32 100;
 """
-"""What ptxas 13 takes for sm_75."""
 
 
 def wrap(statements: str, target: str = "sm_80") -> str:

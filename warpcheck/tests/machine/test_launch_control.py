@@ -97,6 +97,7 @@ def test_each_tile_is_worked_on_once(reverse: int, cluster: int) -> None:
     assert len(np.unique(owner)) == cluster
 
 
+# With the blocks in descending order.
 FAULTS: dict[int, tuple[FaultKind | None, str, str]] = {
     1: (FaultKind.UNINITIALIZED, "reads", "may still be writing: wait for its mbarrier first"),
     3: (FaultKind.RACE, "requests", "the copy has to wait for an mbarrier or a barrier"),
@@ -104,7 +105,6 @@ FAULTS: dict[int, tuple[FaultKind | None, str, str]] = {
     5: (FaultKind.BAD_COPY, "requests", "has exited"),
     6: (FaultKind.BAD_COPY, "again", "has seen such a request fail"),
 }
-"""With the blocks in descending order."""
 
 
 def line_of(mark: str) -> int:

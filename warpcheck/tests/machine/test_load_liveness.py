@@ -67,6 +67,7 @@ def test_value_that_a_round_of_a_loop_uses_races(run: Run, body: str) -> None:
     assert caught.value.kind == FaultKind.RACE
 
 
+# The first of three rounds loads, and one of them stores what it has loaded; its predicate is known at the load.
 ROUNDS = """.version 8.0
 .target sm_80
 .address_size 64
@@ -88,13 +89,12 @@ done:
     @%p3 bra next;
     ret;
 }"""
-"""The first of three rounds loads, and one of them stores what it has loaded; its predicate is known at the load."""
 
 
+# Here the predicate follows from a register that changes on one way behind the load.
 CHANGED = ROUNDS.replace("setp.eq.u32 %p1, %r3, ROUND;", "mov.u32 %r5, 0;").replace(
     "over:", "over: @%p2 bra same; add.u32 %r5, %r5, 1;\nsame: setp.eq.u32 %p1, %r5, 1;"
 )
-"""Here the predicate follows from a register that changes on one way behind the load."""
 
 
 @pytest.mark.parametrize("text", [ROUNDS.replace("ROUND", "0"), ROUNDS.replace("ROUND", "2"), CHANGED])

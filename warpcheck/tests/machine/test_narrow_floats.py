@@ -15,8 +15,9 @@ from machine.instructions import COUNT, RNG, execute
 from machine.launching import aligned
 
 Array = np.ndarray[Any, Any]
+# Bits of the exponent and of the fraction, and the bias.
 FORMATS = {"e2m1": (2, 1, 1), "e2m3": (2, 3, 1), "e3m2": (3, 2, 3)}
-"""Bits of the exponent and of the fraction, and the bias."""
+
 SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, -math.nan, 1e-30, -1e-30, 1e30, -1e30]
 
 

@@ -136,6 +136,7 @@ def truncated_sum(c: Array, a: Array, b: Array) -> Array:
     return kept
 
 
+# Shape, type of the operands, and k of each mma whose sums are float32.
 SUMS = [
     ("m16n8k8", "f16", 8),
     ("m16n8k16", "f16", 16),
@@ -144,7 +145,6 @@ SUMS = [
     ("m16n8k8", "tf32", 8),
     ("m16n8k32", "e4m3", 32),
 ]
-"""Shape, type of the operands, and k of each mma whose sums are float32."""
 
 
 @pytest.mark.parametrize(("shape", "kind", "depth"), SUMS)

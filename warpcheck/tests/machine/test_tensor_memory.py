@@ -247,6 +247,7 @@ def test_products(case: Case, negated: bool) -> None:
     np.testing.assert_array_equal(d, expected)
 
 
+# Registers of a lane, and the row and column of each (9.7.16.2.3.1); 16x32bx2 has a distance of 8.
 SHAPES: dict[str, tuple[int, Callable[[int, int], tuple[int, int]]]] = {
     "32x32b.x4": (4, lambda lane, r: (lane, r)),
     "16x64b.x4": (4, lambda lane, r: (lane // 4 + 8 * (lane % 2), lane // 2 % 2 + 2 * r)),
@@ -255,7 +256,6 @@ SHAPES: dict[str, tuple[int, Callable[[int, int], tuple[int, int]]]] = {
     "16x256b.x2": (8, lambda lane, r: (lane // 4 + 8 * (r // 2 % 2), r % 2 + 2 * (lane % 4) + 8 * (r // 4))),
     "16x32bx2.x4": (4, lambda lane, r: (lane % 16, r + 8 * (lane // 16))),
 }
-"""Registers of a lane, and the row and column of each (9.7.16.2.3.1); 16x32bx2 has a distance of 8."""
 
 MOVE = """.version 8.7
 .target sm_100a

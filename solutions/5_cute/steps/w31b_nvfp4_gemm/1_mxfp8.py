@@ -17,15 +17,15 @@ from kernelpath.lanes import cute as lane
 
 E4M3, UE8M0 = cutlass.Float8E4M3FN, cutlass.Float8E8M0FNU
 WARP = 32
+# Rows and columns of a tile of out, and columns of a and b in a stage: 128 bytes, the width of the widest swizzle.
 TILE = (128, 256, 128)
-"""Rows and columns of a tile of out, and columns of a and b in a stage: 128 bytes, the width of the widest swizzle."""
+# Numbers along k that share a scale.
 BLOCK = 32
-"""Numbers along k that share a scale."""
 STAGES = 3
+# Columns of out that the epilogue loads, rounds, and stores at once.
 STRIP = 64
-"""Columns of out that the epilogue loads, rounds, and stores at once."""
+# Columns of tensor memory: 256 for the accumulator, and after them the scales of a stage.
 COLUMNS = 512
-"""Columns of tensor memory: 256 for the accumulator, and after them the scales of a stage."""
 EPILOGUE_WARPS, MMA_WARP, TMA_WARP, WARPS = 4, 4, 5, 6
 
 

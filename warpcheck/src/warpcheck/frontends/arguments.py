@@ -16,6 +16,9 @@ from warpcheck.frontends.tensor_map import TensorMap
 Dim3 = tuple[int, int, int]
 Value = int | float | bytes
 
+# The ctypes type of each PTX scalar type.
+#
+# PTX types carry a sign only where an instruction needs one, so an integer may be in the signed or the unsigned range.
 C_TYPES: dict[str, Any] = {
     "u8": ctypes.c_uint8,
     "s8": ctypes.c_int8,
@@ -28,10 +31,6 @@ C_TYPES: dict[str, Any] = {
     "f32": ctypes.c_float,
     "f64": ctypes.c_double,
 }
-"""The ctypes type of each PTX scalar type.
-
-PTX types carry a sign only where an instruction needs one, so an integer may be in the signed or the unsigned range.
-"""
 
 
 def parse_configuration(launch: Any) -> tuple[Dim3, Dim3, int]:
@@ -141,6 +140,7 @@ def describe_dtype_mismatches(parameters: tuple[Parameter, ...], arguments: tupl
             yield f"{parameter.declared} is given {article} {dtype} tensor: the kernel takes its bits for {pointer[1]}"
 
 
+# The dtypes that a pointer to each C++ type accepts without a warning.
 POINTED_DTYPES = {
     "float": ("float32",),
     "double": ("float64",),
@@ -152,7 +152,6 @@ POINTED_DTYPES = {
     "int": ("int32", "uint32"),
     "long long": ("int64", "uint64"),
 }
-"""The dtypes that a pointer to each C++ type accepts without a warning."""
 
 _POINTER = re.compile(rf"(?:(?:const|volatile)\s+)*({'|'.join(POINTED_DTYPES)})\s*(?:const\s*)?\*(?!.*\*)")
 

@@ -11,8 +11,8 @@ _NEVER_CLOSED = re.compile(
     r'^At end of source: error: .*?\n(?P<file>.+?)\((?P<line>\d+)\): note.*this "\{"', re.MULTILINE
 )
 
+# Variables that CUDA C++ defines in kernels only.
 BUILT_IN = ("threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize")
-"""Variables that CUDA C++ defines in kernels only."""
 
 _FUNCTIONS = ("__syncthreads", "__syncwarp", "__shared__", "__global__", "__device__", "__shfl_down_sync", "atomicAdd")
 _HEADERS = {
@@ -22,6 +22,7 @@ _HEADERS = {
     "half": "cuda_fp16.h",
 }
 
+# The advice for each error of NVRTC, by a pattern of the error's text.
 _FIXES = {
     r"expression must be a modifiable lvalue": "; what is written to must not be const",
     r'must have pointer-to-object type but it has type "(\w+)"': r"; for an array declare it as \1*",
@@ -29,7 +30,6 @@ _FIXES = {
         "; an array has a size that is known at compile time: a number, a constexpr or a template parameter"
     ),
 }
-"""The advice for each error of NVRTC, by a pattern of the error's text."""
 
 
 def explain_nvrtc_log(log: str, sources: dict[str, str]) -> tuple[str, str, int] | None:

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 
 from warpcheck.elf import sections
 
+# Attributes of .nv.info: EIATTR_FRAME_SIZE and EIATTR_REGCOUNT, as `cuobjdump -elf` names them.
+#
+# The content of both is the index of a symbol and a number, 32 bits each.
 _FRAME_BYTES = 0x11
 _REGISTERS = 0x2F
-"""Attributes of .nv.info: EIATTR_FRAME_SIZE and EIATTR_REGCOUNT, as `cuobjdump -elf` names them.
 
-The content of both is the index of a symbol and a number, 32 bits each.
-"""
-
+# EIFMT_SVAL, the format of an attribute whose content follows the header. Other formats store it in the header.
 _FORMAT_SIZED = 4
-"""EIFMT_SVAL, the format of an attribute whose content follows the header. Other formats store it in the header."""
 
 
 @dataclass(frozen=True)

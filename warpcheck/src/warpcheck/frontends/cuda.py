@@ -56,8 +56,8 @@ __all__ = [
     "tensor_map",
 ]
 
+# The architecture that the PTX machine runs by default.
 CPU_ARCHITECTURE = "compute_80"
-"""The architecture that the PTX machine runs by default."""
 
 
 def kernel(
@@ -283,8 +283,8 @@ class Launcher:
             raise
 
 
+# The registry of warnings that were shown, so that Python shows each once.
 _WARNED: dict[Any, Any] = {}
-"""The registry of warnings that were shown, so that Python shows each once."""
 
 
 def _warn(message: str, kernel: Kernel) -> None:

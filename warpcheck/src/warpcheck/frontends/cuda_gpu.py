@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Loaded"]
 
+# The most blocks of a cluster that every GPU with clusters supports.
 PORTABLE_CLUSTER_SIZE = 8
-"""The most blocks of a cluster that every GPU with clusters supports."""
 
 
 class Loaded:

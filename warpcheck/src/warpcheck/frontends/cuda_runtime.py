@@ -68,25 +68,25 @@ _DIRECTIONS = (
 )
 _DEFAULT_DIRECTION = 4
 
+# The first address that stands for device memory. Linux has none of a program there, and GPU drivers use it, too.
 DEVICE_START = 0x302000000
-"""The first address that stands for device memory. Linux has none of a program there, and GPU drivers use it, too."""
 
+# The size of the range of these addresses.
 DEVICE_BYTES = 1 << 36
-"""The size of the range of these addresses."""
 
 _ALIGNMENT = 256  # CUDA C++ Programming Guide, "Device Memory Accesses"
 
+# The simulated duration of a copy and of a kernel: a constant, and a rate.
 _COPY_SECONDS, _COPY_BYTES_PER_SECOND = 10e-6, 25e9
 _LAUNCH_SECONDS, _SECONDS_PER_COST = 5e-6, 1e-9
-"""The simulated duration of a copy and of a kernel: a constant, and a rate."""
 
 # Numbers of cudaDeviceAttr and cudaFuncAttribute: driver_types.h.
 _ATTRIBUTE_MULTIPROCESSORS, _ATTRIBUTE_SHARED_OPTIN = 16, 97
 _MAX_DYNAMIC_SHARED = 8
 
+# The limits of a launch. Source: CUDA C++ Programming Guide, "Compute Capabilities".
 MOST_THREADS = 1024
 MOST_BLOCKS = (2**31 - 1, 65_535, 65_535)
-"""The limits of a launch. Source: CUDA C++ Programming Guide, "Compute Capabilities"."""
 
 
 @dataclass
@@ -116,8 +116,9 @@ class Allocation:
 @dataclass
 class _Event:
     line: int
+    # The number of operations that were queued before it was recorded; -1 before that.
     position: int = -1
-    """The number of operations that were queued before it was recorded; -1 before that."""
+
     seconds: float = 0.0
     destroyed: bool = False
 
@@ -651,45 +652,45 @@ class CudaRuntime:
         return 0
 
     def _encode_tensor_map(self, line: int, words: Sequence[int]) -> int:
-        """Execute cuTensorMapEncodeTiled. The map has the device address, which the launch translates."""
-        target, element_type, rank, address, extents, strides, box, steps = words[:8]
-        interleave, swizzle, promotion, fill = (word & 0xFFFFFFFF for word in words[8:12])
-        rank &= 0xFFFFFFFF
-        try:
-            content = encode_tiled(
-                element_type & 0xFFFFFFFF,
-                address,
-                tuple((ctypes.c_uint64 * rank).from_address(extents)),
-                tuple((ctypes.c_uint64 * (rank - 1)).from_address(strides)),
-                tuple((ctypes.c_uint32 * rank).from_address(box)),
-                tuple((ctypes.c_uint32 * rank).from_address(steps)),
-                interleave,
-                swizzle,
-                promotion,
-                fill,
-            )
-        except ValueError as error:
-            raise self._mistake("invalid call", str(error), line) from None
-        ctypes.memmove(target, content, len(content))
-        return 0
+        """Execute cuTensorMapEncodeTiled."""
+        box = ctypes.c_uint32 * (words[2] & 0xFFFFFFFF)
+        return self._write_map(line, encode_tiled, words, (tuple(box.from_address(words[6])),), words[7:12])
 
     def _encode_im2col_map(self, line: int, words: Sequence[int]) -> int:
         """Execute cuTensorMapEncodeIm2col."""
-        target, element_type, rank, address, extents, strides, lower, upper = words[:8]
+        corner = ctypes.c_int32 * max((words[2] & 0xFFFFFFFF) - 2, 0)
+        lower_corner, upper_corner = (tuple(corner.from_address(word)) for word in words[6:8])
         channels, pixels = (word & 0xFFFFFFFF for word in words[8:10])
+        return self._write_map(line, encode_im2col, words, (lower_corner, upper_corner, channels, pixels), words[10:15])
+
+    def _write_map(
+        self,
+        line: int,
+        encode: Callable[..., bytes],
+        words: Sequence[int],
+        box: Sequence[object],
+        modes: Sequence[int],
+    ) -> int:
+        """Encode a tensor map, and write it. The map has the device address, which the launch translates.
+
+        Args:
+            line: The line of the call.
+            encode: The function of ``tensor_map`` that the call stands for.
+            words: All arguments of the call. The first six are the same for each kind of map.
+            box: The decoded arguments after these, which say what one copy moves.
+            modes: The address of the element strides, and the four modes that end the call.
+        """
+        target, element_type, rank, address, extents, strides = words[:6]
         rank &= 0xFFFFFFFF
         try:
-            content = encode_im2col(
+            content = encode(
                 element_type & 0xFFFFFFFF,
                 address,
                 tuple((ctypes.c_uint64 * rank).from_address(extents)),
                 tuple((ctypes.c_uint64 * (rank - 1)).from_address(strides)),
-                tuple((ctypes.c_int32 * max(rank - 2, 0)).from_address(lower)),
-                tuple((ctypes.c_int32 * max(rank - 2, 0)).from_address(upper)),
-                channels,
-                pixels,
-                tuple((ctypes.c_uint32 * rank).from_address(words[10])),
-                *(word & 0xFFFFFFFF for word in words[11:15]),
+                *box,
+                tuple((ctypes.c_uint32 * rank).from_address(modes[0])),
+                *(word & 0xFFFFFFFF for word in modes[1:]),
             )
         except ValueError as error:
             raise self._mistake("invalid call", str(error), line) from None

@@ -11,8 +11,8 @@ _ERROR = re.compile(
     r"^error(?:\[\w+\])?: (?P<text>.*?)(?:^\s*--> [^\n]+?:(?P<line>\d+)|^\s*(?:suggestion|=)|\Z)",
     re.MULTILINE | re.DOTALL,
 )
+# The prefix of an error about an operation that MLIR could not create: the source text, its file and its line.
 _QUOTED = re.compile(r'^"(?s:.*?)"\("[^"]+":(?P<line>\d+):\d+\): ')
-"""The prefix of an error about an operation that MLIR could not create: the source text, its file and its line."""
 
 _INNER = re.compile(r"^[ \t]+error: (.*?)(?=\n\s*(?:suggestion|error):|\Z)", re.MULTILINE | re.DOTALL)
 _REFUSED = "IR verification failed: "
@@ -49,6 +49,7 @@ def _alignment(match: re.Match[str]) -> str:
     return f"this copy takes {needed_bytes} bytes at a time, and the address is a multiple of {known_bytes} bytes only"
 
 
+# The explanation of each error of the DSL, by a pattern of the error's text.
 _TRANSLATED: dict[str, str | Callable[[re.Match[str]], str]] = {
     r"torch\.Tensor": "a @cute.jit function takes no torch tensors: call it through lane.run(function, *tensors)",
     r"const_expr\(\)` requires a value known": (
@@ -121,7 +122,6 @@ _TRANSLATED: dict[str, str | Callable[[re.Match[str]], str]] = {
         "partition_S, partition_D or, of registers that a tiled MMA dealt out, retile"
     ),
 }
-"""The explanation of each error of the DSL, by a pattern of the error's text."""
 
 
 def explain(log: str) -> tuple[str, int] | None:

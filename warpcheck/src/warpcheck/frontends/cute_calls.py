@@ -25,12 +25,12 @@ from warpcheck.hooks import Changed
 
 __all__ = ["activate"]
 
+# The attribute of a compiled function that holds its `CpuHost`.
 _HOST = "_warpcheck_host"
-"""The attribute of a compiled function that holds its `CpuHost`."""
 
+# A variable of TVM FFI. With "1" it asks Python for the current stream, and not PyTorch's C++ library, which has no
+# streams without a GPU.
 _SKIP_EXCHANGE_API = "TVM_FFI_SKIP_DLPACK_C_EXCHANGE_API"
-"""A variable of TVM FFI. With "1" it asks Python for the current stream, and not PyTorch's C++ library, which has no
-streams without a GPU."""
 
 
 def activate() -> None:
@@ -121,8 +121,8 @@ def _count_active_clusters(info: Any, cluster_size: int, stream: Any = None) -> 
     return int(simulated_gpu.shown()["multi_processor_count"]) // cluster_size
 
 
+# The time of every call, as programs divide by it.
 _MICROSECONDS = 1.0
-"""The time of every call, as programs divide by it."""
 
 
 def _replace_clock() -> None:
@@ -223,8 +223,8 @@ def _direct_call(call: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+# The attribute of a tensor of the DSL that holds the tensor from which `from_dlpack` made it.
 _TENSOR = "_warpcheck_tensor"
-"""The attribute of a tensor of the DSL that holds the tensor from which `from_dlpack` made it."""
 
 
 def _remembering_tensor(initialize: Callable[..., None]) -> Callable[..., None]:
@@ -237,8 +237,8 @@ def _remembering_tensor(initialize: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+# The tensors of the calls in progress that the DSL is unpacking, by name.
 _arguments: list[Mapping[str, Any]] = []
-"""The tensors of the calls in progress that the DSL is unpacking, by name."""
 
 
 def _named_call(call: Callable[..., Any]) -> Callable[..., Any]:

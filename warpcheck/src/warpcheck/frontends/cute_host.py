@@ -36,14 +36,14 @@ class Attribute(ctypes.Structure):
     _fields_ = (("id", ctypes.c_uint32), ("padding", ctypes.c_uint32), ("value", ctypes.c_uint32 * 16))
 
 
+# Numbers of cudaLaunchAttributeID. Those without effect control placement and synchronization, but not results.
+#
+# A GPU may take the preferred cluster (11) or the other one; here it is always the other one.
 _COOPERATIVE = 2
 _CLUSTER = 4
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6
 _WITHOUT_EFFECT = (0, 3, 5, 7, 8, 11)
-"""Numbers of cudaLaunchAttributeID. Those without effect control placement and synchronization, but not results.
 
-A GPU may take the preferred cluster (11) or the other one; here it is always the other one.
-"""
 _ENTRY = re.compile(r"\.entry\s+(\w+)(.*?)(?=\.entry|\Z)", re.DOTALL)
 
 
@@ -77,24 +77,25 @@ LaunchKernel = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.POINTER(LaunchConfig), ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
 )
 GetDevice = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int32))
+# TVMFFISafeCallType of TVM FFI: a handle, the arguments, their number, and the result.
 SafeCall = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
-"""TVMFFISafeCallType of TVM FFI: a handle, the arguments, their number, and the result."""
 
+# A runtime function whose arguments are ignored, which C's calling conventions allow.
 NoOp = ctypes.CFUNCTYPE(ctypes.c_int)
-"""A runtime function whose arguments are ignored, which C's calling conventions allow."""
 
 _U32 = ctypes.c_uint32
 _U32s = ctypes.POINTER(ctypes.c_uint32)
 _U64s = ctypes.POINTER(ctypes.c_uint64)
+# cuTensorMapEncodeTiled.
 EncodeTiled = ctypes.CFUNCTYPE(
     ctypes.c_int,
     *(ctypes.c_void_p, _U32, _U32, ctypes.c_void_p),  # the map, element type, rank, address
     *(_U64s, _U64s, _U32s, _U32s),  # extents, strides, box, element strides
     *(_U32, _U32, _U32, _U32),  # interleave, swizzle, L2 promotion, fill
 )
-"""cuTensorMapEncodeTiled."""
 
 _I32s = ctypes.POINTER(ctypes.c_int32)
+# cuTensorMapEncodeIm2col.
 EncodeIm2col = ctypes.CFUNCTYPE(
     ctypes.c_int,
     *(ctypes.c_void_p, _U32, _U32, ctypes.c_void_p),  # the map, element type, rank, address
@@ -102,7 +103,6 @@ EncodeIm2col = ctypes.CFUNCTYPE(
     *(_U32, _U32, _U32s),  # channels per pixel, pixels per column, element strides
     *(_U32, _U32, _U32, _U32),  # interleave, swizzle, L2 promotion, fill
 )
-"""cuTensorMapEncodeIm2col."""
 
 _UNAWAITED = (
     "may begin while the kernel before it still runs, as use_pdl says, and never waits for what that one writes: "

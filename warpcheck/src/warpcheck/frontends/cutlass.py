@@ -15,6 +15,7 @@ _INCLUDED = re.compile(r'^\s*#\s*include\s*[<"](?:cute|cutlass)/', re.MULTILINE)
 _DECLARED_AGAIN = re.compile(
     r"template <class\.\.\. _Tp>\nstruct tuple_size;\s+template <size_t _Ip, class\.\.\. _Tp>\nstruct tuple_element;\n"
 )
+# Headers in which CUTLASS 4.2 redeclares templates of libcu++ for NVRTC, with outdated template parameters.
 _DECLARING = (
     "container/array",
     "container/array_subbyte",
@@ -22,8 +23,10 @@ _DECLARING = (
     "container/type_list",
     "numeric/arithmetic_tuple",
 )
-"""Headers in which CUTLASS 4.2 redeclares templates of libcu++ for NVRTC, with outdated template parameters."""
 
+# A replacement of libcu++'s sequence by one of CuTe's own.
+#
+# Since CUDA 13.3 libcu++ has a get<> for its sequence, so that a call would be ambiguous between it and CuTe's get<>.
 _SEQUENCE = "using CUTE_STL_NAMESPACE::integer_sequence;\nusing CUTE_STL_NAMESPACE::make_integer_sequence;\n"
 _OWN_SEQUENCE = """
 template <class T, T... Ints>
@@ -38,10 +41,6 @@ struct own_sequence<CUTE_STL_NAMESPACE::integer_sequence<T, Ints...>> { using ty
 }
 template <class T, T N>
 using make_integer_sequence = typename detail::own_sequence<CUTE_STL_NAMESPACE::make_integer_sequence<T, N>>::type;
-"""
-"""A replacement of libcu++'s sequence by one of CuTe's own.
-
-Since CUDA 13.3 libcu++ has a get<> for its sequence, so that a call would be ambiguous between it and CuTe's get<>.
 """
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from warpcheck.source_text import blank_comments
 
+# Words that may end a declaration without being the parameter's name.
 _WORDS = """
     auto bool char const constexpr double float half int long restrict short signed size_t unsigned void volatile
     __half __nv_bfloat16 __restrict __restrict__
 """
-"""Words that may end a declaration without being the parameter's name."""
 
 _BUILT_IN = {"bool", "char", "const", "double", "float", "int", "long", "short", "signed", "unsigned", "void"}
 
@@ -130,6 +130,6 @@ def _type(declared: str, kind: str) -> str:
 
 
 _SIZES = {f"b8[{bits // 8}]": bits for bits in (8, 16, 32, 64)}
+# The C++ types of integers that a parameter may have.
 _INTEGERS = {"bool", "char", "int", "long", "short", "signed", "size_t", "unsigned"}
 _INTEGERS |= {f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)}
-"""The C++ types of integers that a parameter may have."""

@@ -16,19 +16,18 @@ from cuda import pathfinder
 
 from warpcheck import frontends, packages
 
+# A header of each required package, and the package's name.
 _PACKAGES = {
     "cuda_fp16.h": "nvidia-cuda-runtime",
     "crt/mma.h": "nvidia-cuda-crt",
     "cuda/std/cstdint": "nvidia-cuda-cccl",
 }
-"""A header of each required package, and the package's name."""
 
+# The header that every source includes first. It declares the names that nvcc declares without an #include.
+#
+# The first two lines are for CCCL. Every header of libcu++ includes a list of types whose operations are unrolled 10
+# times for nvcc and 16 times for other compilers, such as NVRTC. NVRTC parses 16 times in 1 s and 10 times in 0.05 s.
 PRELUDE = "warpcheck/nvcc.h"
-"""The header that every source includes first. It declares the names that nvcc declares without an #include.
-
-The first two lines are for CCCL. Every header of libcu++ includes a list of types whose operations are unrolled 10
-times for nvcc and 16 times for other compilers, such as NVRTC. NVRTC parses 16 times in 1 s and 10 times in 0.05 s.
-"""
 
 _NVCC = """
 #define CCCL_DISABLE_CTK_COMPATIBILITY_CHECK
@@ -60,23 +59,23 @@ typedef unsigned long ulong;
 #define M_SQRT1_2 0.70710678118654752440
 """
 
+# The declarations of the driver's header that kernels use.
 _DRIVER = """
 typedef unsigned long long CUdeviceptr;
 typedef struct alignas(64) CUtensorMap_st { unsigned long long opaque[16]; } CUtensorMap;
 """
-"""The declarations of the driver's header that kernels use."""
 
+# Headers that are empty here, because their device functions are built in or in PRELUDE.
+#
+# The last two lines are headers for host code.
 _BUILT_IN = """
     assert.h inttypes.h limits.h math.h memory.h stdbool.h stdint.h stdio.h stdlib.h string.h sys/types.h time.h
     cassert cmath cstdio cstdlib cstring ctime new
     chrono exception fstream iomanip ios iostream map memory mutex numbers ostream random set sstream stdexcept string
     thread typeinfo unordered_map unordered_set vector
 """
-"""Headers that are empty here, because their device functions are built in or in PRELUDE.
 
-The last two lines are headers for host code.
-"""
-
+# <cfloat> with the macros that libcu++ of CUDA 13.0 lacks. Later versions define them, and must come first.
 _FLOAT = "#include <cuda/std/cfloat>\n" + "".join(
     f"#ifndef {name}\n#define {name} {value}\n#endif\n"
     for name, value in {
@@ -92,7 +91,6 @@ _FLOAT = "#include <cuda/std/cfloat>\n" + "".join(
         "DBL_MIN": "2.2250738585072014e-308",
     }.items()
 )
-"""<cfloat> with the macros that libcu++ of CUDA 13.0 lacks. Later versions define them, and must come first."""
 
 _ALGORITHM = """
 #if __has_include(<cuda/std/algorithm>)
@@ -104,26 +102,26 @@ _ALGORITHM = """
 namespace std { using namespace cuda::std; }
 """
 
+# Headers of C++ that libcu++ has.
 _STANDARD = """
     array bit climits complex concepts cstddef cstdint functional initializer_list iterator limits
     numeric optional ratio span tuple type_traits utility variant
 """
-"""Headers of C++ that libcu++ has."""
 
+# Functions of <cmath>, which nvcc includes implicitly.
 _MATH = """
     abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs fdim floor fma
     fmax fmin fmod frexp hypot ilogb isfinite isinf isnan ldexp lgamma log log10 log1p log2 logb lrint lround modf
     nearbyint pow remainder rint round signbit sin sinh sqrt tan tanh tgamma trunc
 """
-"""Functions of <cmath>, which nvcc includes implicitly."""
 
+# The headers of <cub/cub.cuh> for device code. NVRTC rejects the complete header, because it contains host code.
 _CUB = """
     block/block_adjacent_difference block/block_discontinuity block/block_exchange block/block_histogram
     block/block_load block/block_merge_sort block/block_radix_sort block/block_reduce block/block_scan
     block/block_store thread/thread_load thread/thread_operators thread/thread_reduce thread/thread_store
     warp/warp_exchange warp/warp_load warp/warp_merge_sort warp/warp_reduce warp/warp_scan warp/warp_store
 """
-"""The headers of <cub/cub.cuh> for device code. NVRTC rejects the complete header, because it contains host code."""
 
 
 def _bundled_headers() -> Iterator[tuple[str, str]]:
@@ -140,8 +138,8 @@ def _bundled_headers() -> Iterator[tuple[str, str]]:
     yield "cub/cub.cuh", "".join(f"#include <cub/{name}.cuh>\n" for name in _CUB.split())
 
 
+# The text of each header that NVRTC gets in memory, by name.
 BUNDLED = dict(_bundled_headers())
-"""The text of each header that NVRTC gets in memory, by name."""
 
 
 @cache
@@ -192,11 +190,10 @@ def explain_log(log: str, file: str) -> str:
     return f"{file}({include_site[1]}): error: {first[2]} (in {Path(first[1]).name})\n{log}"
 
 
+# A pattern of the functions that nvcc lets a kernel call without __device__: constexpr functions and generic lambdas.
+#
+# NVRTC rejects constexpr functions. NVRTC 13.0 rejects generic lambdas too, and NVRTC 13.5 accepts them.
 _IMPLICIT_DEVICE_CODE = r"\bconstexpr\b|\[[^\]]*\]\s*\([^)]*\bauto\b"
-"""A pattern of the functions that nvcc lets a kernel call without __device__: constexpr functions and generic lambdas.
-
-NVRTC rejects constexpr functions. NVRTC 13.0 rejects generic lambdas too, and NVRTC 13.5 accepts them.
-"""
 
 
 def rejects_only_implicit_device_code(source: str, log: str) -> bool:

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
+# The kernels that copy and fill memory on the PTX machine. Each is in a file of its name.
 MEMCPY, MEMSET = "cudaMemcpy", "cudaMemset"
-"""The kernels that copy and fill memory on the PTX machine. Each is in a file of its name."""
 
+# The files that the faults of these kernels name.
 COPY_SOURCES = (f"{MEMCPY}.cu", f"{MEMSET}.cu")
-"""The files that the faults of these kernels name."""
 
+# What is wrong with a host program.
 Problem = Literal[
     "not started",
     "invalid call",
@@ -22,7 +23,6 @@ Problem = Literal[
     "not awaited",
     "wrong time",
 ]
-"""What is wrong with a host program."""
 
 
 class HostProgramError(Exception):
@@ -42,6 +42,7 @@ class HostProgramError(Exception):
         self.line = line
 
 
+# Name and description of each error that the runtime returns. Source: driver_types.h of CUDA 13.
 ERRORS: Mapping[int, tuple[str, str]] = {
     0: ("cudaSuccess", "no error"),
     1: ("cudaErrorInvalidValue", "invalid argument"),
@@ -57,7 +58,7 @@ ERRORS: Mapping[int, tuple[str, str]] = {
     719: ("cudaErrorLaunchFailure", "unspecified launch failure"),
     801: ("cudaErrorNotSupported", "operation not supported"),
 }
-"""Name and description of each error that the runtime returns. Source: driver_types.h of CUDA 13."""
+
 NOT_SUPPORTED = 801
 
 

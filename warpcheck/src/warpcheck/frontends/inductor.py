@@ -19,6 +19,7 @@ import torch
 
 from warpcheck.hooks import inductor as hooks
 
+# The properties of the GPU that code is written for.
 HOPPER = SimpleNamespace(
     name="NVIDIA H200",
     major=9,
@@ -34,7 +35,6 @@ HOPPER = SimpleNamespace(
     L2_cache_size=62_914_560,
     gcnArchName="",
 )
-"""The properties of the GPU that code is written for."""
 
 
 _LINE = re.compile(r'File ".*", line (\d+), in ')

@@ -14,8 +14,8 @@ _CONSTANT = re.compile(
 _SHARED = re.compile(r"__shared__\s+(?:(?:alignas|__align__)\([^()]*\)\s*)?([^;(){}]{1,1000});")
 _ARRAY = re.compile(r"(\w+)\s*((?:\[[^\]]+\]\s*)+)")
 _SIZES = (1, 2, 4, 8, 16)
+# The limit of a constant expression's values, so that `1 << n` in a source cannot exhaust the memory.
 _MAX_VALUE = 1 << 64
-"""The limit of a constant expression's values, so that `1 << n` in a source cannot exhaust the memory."""
 
 _OPERATORS = {
     ast.Add: operator.add,

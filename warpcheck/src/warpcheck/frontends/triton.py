@@ -239,8 +239,8 @@ def _without_a_clock(call: Callable[[], None], quantiles: Sequence[float] = (0.5
     return [0.0] * len(quantiles)
 
 
+# Triton passes stream, function, two objects of metadata, and two hooks in front of the kernel's own arguments.
 _ARGUMENTS_OF_THE_LAUNCH = 6
-"""Triton passes stream, function, two objects of metadata, and two hooks in front of the kernel's own arguments."""
 
 
 class _Launcher:
@@ -352,10 +352,10 @@ def _bfloat16(value: float) -> bytes:
     return bytes(ctypes.c_float(value))[2:]
 
 
+# The conversion of a scalar argument for each floating-point type of Triton's signatures.
 _FLOATS: dict[str, Callable[[float], float | bytes]] = {
     "bf16": _bfloat16,
     "fp16": lambda value: struct.pack("<e", value),
     "fp32": lambda value: ctypes.c_float(value).value,
     "fp64": float,
 }
-"""The conversion of a scalar argument for each floating-point type of Triton's signatures."""

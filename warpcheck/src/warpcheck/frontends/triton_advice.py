@@ -110,6 +110,7 @@ def _owner(node: ast.AST, attribute: str) -> str:
     return next((ast.unparse(child.value) for child in accesses), "this")
 
 
+# The advice for each error of Triton, by a pattern of the error's text.
 _ADVICE: dict[str, Advice] = {
     "arange's range must be a power of 2": lambda _, node: (
         f"{ast.unparse(node)}: the size must be a power of 2: round up with triton.next_power_of_2, and mask the rest"
@@ -141,7 +142,6 @@ _ADVICE: dict[str, Advice] = {
     "f-string": lambda *_: 'a kernel has no f-strings: print a value as tl.device_print("name", value)',
     "^unsupported AST node": lambda _, node: f"a kernel cannot contain this: {ast.unparse(node).splitlines()[0]}",
 }
-"""The advice for each error of Triton, by a pattern of the error's text."""
 
 
 def _misspelt(text: str, kernel: str) -> str:
@@ -185,11 +185,11 @@ def _referenced(text: str, source: str) -> tuple[str, int] | None:
     return None
 
 
+# Errors about tensors that TMA, and so a descriptor, does not support. A transposed view fails for its strides.
 _INVALID_DESCRIPTOR = re.compile(r"(base|strides) must be 16-byte aligned|Last dimension must be contiguous")
-"""Errors about tensors that TMA, and so a descriptor, does not support. A transposed view fails for its strides."""
 
+# The number of characters of a message that are searched, because a submission's message may have millions.
 _MAX_MESSAGE_LENGTH = 2000
-"""The number of characters of a message that are searched, because a submission's message may have millions."""
 
 
 def explain_launch_error(error: BaseException, source: str, line: int) -> str:

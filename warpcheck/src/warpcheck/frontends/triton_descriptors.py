@@ -13,8 +13,8 @@ from warpcheck.tensor_map import encode_im2col, encode_tiled
 
 __all__ = ["passed", "scratch", "tensors"]
 
+# The driver's number of each element type that the hardware numbers differently: f32.ftz, f64 and bf16.
 _ON_THE_HOST = {8: 10, 9: 8, 10: 9}
-"""The driver's number of each element type that the hardware numbers differently: f32.ftz, f64 and bf16."""
 
 _TF32 = 11
 _PROMOTION_128B = 2

@@ -76,8 +76,8 @@ DEPRECATED_BENCHMARK = Hook("cutlass.cute.testing", "benchmark", _CLOCK)
 BENCHMARK_TUNED = Hook("cutlass.testing", "_benchmark_for_autotune", _CLOCK, takes=("callable", "args", "kwargs"))
 ARGUMENTS = Hook("cutlass.testing", "JitArguments", _CLOCK)
 
+# Only speed depends on these two.
 FRAMEWORK = Hook(
     "cutlass._mlir_helpers.op", "_is_framework_module", "tracing takes twice as long", takes=("module_name",)
 )
 PLACE = Hook("cutlass._mlir_helpers.op", "_fast_frameinfo", "tracing takes twice as long", takes=("frame",))
-"""Only speed depends on these two."""

@@ -66,13 +66,13 @@ OUT_OF_RESOURCES = Hook(
     "a recorded GPU cannot refuse a configuration",
     takes=("required", "limit", "name"),
 )
+# Only speed depends on these two.
 DIGEST = Hook("triton.runtime.cache", "triton_key", "every worker computes the digest of Triton again, for 0.4 s")
 ASSEMBLE = Hook(
     "triton.backends.nvidia.compiler",
     "CUDABackend.make_cubin",
     "ptxas runs for every alignment of the arguments, which PTX seldom depends on",
 )
-"""Only speed depends on these two."""
 
 
 class _Unanswered(Changed, AttributeError):

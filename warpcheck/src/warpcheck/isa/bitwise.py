@@ -218,6 +218,7 @@ def emit_lop3(e: InstructionEmitter, i: Instruction) -> None:
     e.write(target, result)
 
 
+# The selectors for the modes of prmt, by the low two bits of the operand.
 _PERMUTATIONS = {
     "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
     "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
@@ -226,7 +227,6 @@ _PERMUTATIONS = {
     "ecr": (0x0000, 0x1110, 0x2210, 0x3210),
     "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
 }
-"""The selectors for the modes of prmt, by the low two bits of the operand."""
 
 OPS = (
     Op("and", ("pred|BITS",), lanewise(and_), passes=True),

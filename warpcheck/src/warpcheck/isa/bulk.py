@@ -42,6 +42,7 @@ _AXES = "1d|2d|3d|4d|5d"
 _IMAGES = "3d|4d|5d"
 _PAIR = "cta_group::1|cta_group::2"
 
+# The variants of the opcode cp.
 VARIANTS = (
     f"async bulk SHARED|CLUSTER global {_TRACKED} multicast::cluster? HINT?",
     f"async bulk CLUSTER SHARED {_TRACKED}",
@@ -72,7 +73,6 @@ VARIANTS = (
     "async bulk commit_group",
     "async bulk wait_group read?",
 )
-"""The variants of the opcode cp."""
 
 _KINDS = {kind.name.lower(): kind for kind in ElementKind} | {"b32": ElementKind.U32, "b64": ElementKind.U64}
 _OPERATIONS = {operation.name.lower(): operation for operation in Operation if operation}
@@ -185,6 +185,8 @@ def _reduction(e: InstructionEmitter, i: Instruction) -> tuple[Operation, Elemen
 
 # Tensor maps
 
+# The place of each field of a tensor map, for the first axis: the word's offset in bytes, the bit in it, and its size
+# in bits.
 _FIELDS = {
     "global_address": (0, 0, 64),
     "rank": (8, 4, 3),
@@ -197,9 +199,6 @@ _FIELDS = {
     "element_stride": (52, 0, 3),
     "box_dim": (52, 24, 8),
 }
-"""The place of each field of a tensor map, for the first axis: the word's offset in bytes, the bit in it, and its size
-in bits.
-"""
 
 
 def emit_tensormap(e: InstructionEmitter, i: Instruction) -> None:

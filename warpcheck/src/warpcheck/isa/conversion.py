@@ -45,6 +45,7 @@ class NarrowFloat:
     nan: int  # the code that a conversion gives for NaN: the largest number where the type has no NaN
 
 
+# Types whose conversions have two numbers in a register (PTX ISA manual, "cvt"; cuda_fp4.hpp and cuda_fp6.hpp).
 NARROW = {
     "e4m3": NarrowFloat(8, 3, 7, 448.0, 0x7F),
     "e5m2": NarrowFloat(8, 2, 15, 57344.0, 0x7F),
@@ -52,7 +53,6 @@ NARROW = {
     "e3m2": NarrowFloat(6, 2, 3, 28.0, 0x1F),
     "e2m1": NarrowFloat(4, 1, 1, 6.0, 0x7),
 }
-"""Types whose conversions have two numbers in a register (PTX ISA manual, "cvt"; cuda_fp4.hpp and cuda_fp6.hpp)."""
 # At which .satfinite clamps: the largest finite number of each type.
 LARGEST = {"f16": 65504.0, "bf16": 2.0**128 - 2.0**120, "tf32": 2.0**128 - 2.0**117}
 _INTEGRAL = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}

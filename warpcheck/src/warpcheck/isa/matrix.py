@@ -301,12 +301,12 @@ def multiply_add(b: LaneBuilder, x: Value, y: Value, z: Value) -> Value:
     return b.add(b.mul(x, y), z)
 
 
+# The manual's order of modifiers, and the other orders that ptxas accepts.
 _MATRICES = (
     "sync aligned m8n8 x1|x2|x4 trans? SHARED? b16",
     "sync aligned x1|x2|x4 trans? m8n8 SHARED? b16",
     "sync aligned x1|x2|x4 m8n8 trans SHARED? b16",
 )
-"""The manual's order of modifiers, and the other orders that ptxas accepts."""
 
 OPS = (
     Op("ldmatrix", _MATRICES, emit_ldmatrix, lanes=live_lanes),

@@ -38,9 +38,10 @@ __all__ = [
 
 ROWS = 16  # that a warp has of D and A
 ROW_BYTES = 4 * ROWS
+# Returns, for a column of B and a block along k, the products of the scale factors with 16 rows of A, as float64, and
+# their powers of two.
 ScaleFactors = Callable[[Value, int], tuple[Value, Value]]
-"""Returns, for a column of B and a block along k, the products of the scale factors with 16 rows of A, as float64, and
-their powers of two."""
+
 BLOCK_OF_SCALE = 16  # numbers of 4 bits that are added exactly
 # A has at most 32 numbers along k, of 8-bit types, in ROW_BYTES each.
 EXPONENTS = 2048  # bytes from A as numbers to their powers of two

@@ -37,6 +37,7 @@ from warpcheck.runtime.wgmma_operands import CHUNK
 __all__ = ["OPS"]
 
 Position = Callable[[int, int], tuple[int, int]]
+# The lanes of tensor memory, the registers for each .xN, and the place of a register, by the name of a shape.
 SHAPES: Mapping[str, tuple[int, int, Position]] = {
     "32x32b": (32, 1, lambda lane, r: (lane, r)),
     "16x64b": (16, 1, lambda lane, r: (lane // 4 + 8 * (lane % 2), lane // 2 % 2 + 2 * r)),
@@ -44,7 +45,6 @@ SHAPES: Mapping[str, tuple[int, int, Position]] = {
     "16x256b": (16, 4, lambda lane, r: (lane // 4 + 8 * (r // 2 % 2), r % 2 + 2 * (lane % 4) + 8 * (r // 4))),
     "16x32bx2": (16, 1, lambda lane, r: (lane % 16, r)),
 }
-"""The lanes of tensor memory, the registers for each .xN, and the place of a register, by the name of a shape."""
 
 _NUMBERS = "x1|x2|x4|x8|x16|x32|x64|x128"
 CODE = ir.FunctionType(I64, [I64])  # of a product; see runtime.tensor_jobs
@@ -141,8 +141,8 @@ def emit_store(e: InstructionEmitter, i: Instruction) -> None:
             e.memory.scatter(cells(number, None), value)
 
 
+# Returns the addresses of the cells of a register, or of one of its halves.
 Cells = Callable[[int, int | None], Value]
-"""Returns the addresses of the cells of a register, or of one of its halves."""
 
 
 def check_fragment(

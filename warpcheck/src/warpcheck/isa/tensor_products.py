@@ -33,6 +33,7 @@ from warpcheck.runtime.tensor_scales import BLOCKS
 
 __all__ = ["FORMATS", "multiplier"]
 
+# The types of A and B of each kind, by their codes in the instruction descriptor (PTX ISA manual, 9.7.16.4.2).
 FORMATS: Mapping[str, Mapping[int, str]] = {
     "f16": {0: "f16", 1: "bf16"},
     "tf32": {2: "tf32"},
@@ -42,10 +43,9 @@ FORMATS: Mapping[str, Mapping[int, str]] = {
     "mxf4": {1: "e2m1"},
     "mxf4nvf4": {1: "e2m1"},
 }
-"""The types of A and B of each kind, by their codes in the instruction descriptor (PTX ISA manual, 9.7.16.4.2)."""
 
+# The numbers of a row along k, where they are not 32.
 DEPTHS = {"f16": 16, "tf32": 8, "mxf4": 64, "mxf4nvf4": 64}
-"""The numbers of a row along k, where they are not 32."""
 
 BLOCK = 8  # columns that are added together
 A_BLOCK_BYTES = 2 * EXPONENTS  # 16 rows of A as numbers, and their powers of two

@@ -37,24 +37,24 @@ __all__ = [
     "truncate_significand",
 ]
 
+# Terms are truncated this many bits below the largest power of two.
 FRACTION = 25
-"""Terms are truncated this many bits below the largest power of two."""
 
+# The same for sums of products of 4 bits with their scale factors.
 FRACTION_OF_BLOCKS = 35
-"""The same for sums of products of 4 bits with their scale factors."""
 
+# Bits of the fraction that a sum keeps.
 SIGNIFICAND = 23
-"""Bits of the fraction that a sum keeps."""
 
+# The power of two of a subnormal number of each type.
 LEAST_EXPONENT = {"f16": -14, "bf16": -126, "tf32": -126, "f32": -126, "e4m3": -6, "e5m2": -14, "e2m3": 0, "e3m2": -2}
 LEAST_EXPONENT |= {"e2m1": 0, "ue4m3": -6, "ue8m0": -127}
-"""The power of two of a subnormal number of each type."""
 
+# The power of two of the number 0: no sum is less.
 ZERO_POWER = -2000
-"""The power of two of the number 0: no sum is less."""
 
+# A lower bound of the largest power, which keeps its scales within the range of float64. All terms are 0 below.
 LEAST_POWER = -900
-"""A lower bound of the largest power, which keeps its scales within the range of float64. All terms are 0 below."""
 
 
 @dataclass(frozen=True)

@@ -77,16 +77,16 @@ class Kind:
         return Kind(self.name.removesuffix("x2"))
 
 
+# Opcodes that change the sign of a number and no other bit.
 SIGNS = ("neg", "abs", "copysign")
-"""Opcodes that change the sign of a number and no other bit."""
 
 
+# Powers of two for the operands that make a result 2**64 times as large. Sums need none: they are exact there.
 SCALES = {"mul": (64, 0), "fma": (64, 0, 64), "mad": (64, 0, 64), "div": (64, 0), "rcp": (-64,)}
-"""Powers of two for the operands that make a result 2**64 times as large. Sums need none: they are exact there."""
 
 
+# The least number that rounds, to the 11 bits of a normal f16, to the least normal one.
 LEAST_HALF = 2.0**-14 * (1 - 2.0**-12)
-"""The least number that rounds, to the 11 bits of a normal f16, to the least normal one."""
 
 
 def scale(b: LaneBuilder, value: Value, power: int) -> Value:

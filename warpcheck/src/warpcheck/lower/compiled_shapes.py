@@ -46,8 +46,8 @@ WORD = 8  # bytes of a number of a row
 CODE, BYTES, SITE, BLOCK, POSITION, HEADER_WORDS = range(6)  # what a row has before its registers and constants
 
 
+# Returns the shape that was cached under a name, or emits it now. The name determines the shape.
 ShapeLookup = Callable[[str, Callable[[], CompiledShape]], CompiledShape]
-"""Returns the shape that was cached under a name, or emits it now. The name determines the shape."""
 
 
 def emit_uncached(name: str, emit: Callable[[], CompiledShape]) -> CompiledShape:

@@ -16,13 +16,13 @@ from warpcheck.ptx import Function, Instruction, Module, Operand, Register, Symb
 __all__ = ["Block", "Flow", "Ops", "analyze", "dominators", "predecessors", "reachable"]
 
 Ops = Mapping[str, Op[Any]]
+# Patterns of instructions that the machine lacks on purpose, and what the message says about them.
 _HINTS = (
     (r"(tex|tld4|txq|suld|sust|sured|suq|istypep)\b", " (textures and surfaces: load from a pointer)"),
     (r"tcgen05\.mma\.ws\b", " (weight-stationary products, .ws: the machine has tcgen05.mma without it)"),
     (r"(tcgen05\.mma|mma|wgmma\.mma_async)\.sp\b", " (sparse products: the machine has dense ones alone)"),
     (r"cp\..*\.im2col::w\b", " (wide im2col modes: the machine has im2col alone)"),
 )
-"""Patterns of instructions that the machine lacks on purpose, and what the message says about them."""
 
 
 @dataclass

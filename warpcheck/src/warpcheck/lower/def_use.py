@@ -18,8 +18,8 @@ from warpcheck.ptx import Instruction
 
 __all__ = ["ProgramPoint", "Slice", "Slices"]
 
+# The most instructions of a slice.
 _LONGEST = 16
-"""The most instructions of a slice."""
 
 _CONSTANT = ("tid", "ntid", "ctaid", "nctaid", "laneid", "warpid")  # special registers that never change
 # The carry is in no list of operands, so data flow over operands does not see it.

@@ -23,8 +23,8 @@ from warpcheck.runtime.records import WARP
 
 __all__ = ["InstructionEmitter"]
 
+# Raised by an emitter for an instruction with too few or too many operands, or of a kind that ptxas rejects.
 _WRONG_OPERANDS = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""Raised by an emitter for an instruction with too few or too many operands, or of a kind that ptxas rejects."""
 
 
 class InstructionEmitter:

@@ -31,8 +31,8 @@ __all__ = ["ALL_LANES", "Demand", "Literal", "ProgramPoint"]
 _PASSES = 4
 
 
+# The demand for registers: for what one instruction writes there, or, with None, for whatever is there.
 Demanded = dict[tuple[str, ProgramPoint | None], Formula]
-"""The demand for registers: for what one instruction writes there, or, with None, for whatever is there."""
 
 
 class Demand:

@@ -20,8 +20,8 @@ from warpcheck.runtime.records import CTA, LAUNCH, WARP, field_offset
 
 __all__ = ["WINDOWS", "MemoryAccess"]
 
+# Spaces whose addresses are offsets in a window.
 WINDOWS = (Space.PARAM, Space.SHARED, Space.LOCAL, Space.CLUSTER)
-"""Spaces whose addresses are offsets in a window."""
 
 
 class MemoryAccess:

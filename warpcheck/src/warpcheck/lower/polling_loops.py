@@ -21,8 +21,8 @@ from warpcheck.ptx import Instruction
 __all__ = ["Polls"]
 
 _LOADS = ("ld", "atom")
+# Opcodes that pass a value on or latch it: a register that depends on itself only through these is not a counter.
 _KEEP = ("mov", "selp", "cvt", "cvta", "prmt", "shfl", "vote", "setp", "set", "not", "and", "or", "min", "max", *_LOADS)
-"""Opcodes that pass a value on or latch it: a register that depends on itself only through these is not a counter."""
 
 _CLOCKS = ("clock", "globaltimer")
 

@@ -26,11 +26,11 @@ HAZARD = "wgmma_hazard"  # an opcode of our own: the check for a hazard at run t
 OLDEST = 9  # the age at which groups are no longer distinguished: wait_group allows fewer
 # PTX ISA, "wgmma.fence": required before the first wgmma.mma_async of a warpgroup.
 EVERY = ""  # the mark of all registers: the first wgmma of a kernel needs a fence, whatever it reads
+# The kind of a mark: part of D in flight, a copy of one, part of A in flight; or written and not fenced.
 SUM = "d"
 COPY = "c"
 FACTOR = "a"
 WRITTEN = "w"
-"""The kind of a mark: part of D in flight, a copy of one, part of A in flight; or written and not fenced."""
 
 
 class Mark(NamedTuple):

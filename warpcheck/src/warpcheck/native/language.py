@@ -41,8 +41,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 FUNCTIONS: set[Callable[..., Any]] = set()
 EXTERN: set[Callable[..., Any]] = set()
 NOINLINE: set[Callable[..., Any]] = set()
+# The lines of the files that define native functions.
 _LINES: dict[str, list[str]] = {}
-"""The lines of the files that define native functions."""
+
 _WORD_MASK = (1 << 64) - 1
 
 

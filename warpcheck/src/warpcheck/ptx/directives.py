@@ -87,6 +87,7 @@ def _refuse_implicit_cluster(directives: Directives, block: Extents, cluster: Ex
     return "invalid cluster size: {kernel} has to be launched with the extents of a cluster (.explicitcluster)"
 
 
+# The rule of each directive that limits a launch: it returns the driver's reason to refuse it, or an empty text.
 _LAUNCH_RULES: Mapping[str, Callable[[Directives, Extents, Extents | None], str]] = {
     "reqntid": _refuse_other_block,
     "maxntid": _refuse_larger_block,
@@ -94,7 +95,6 @@ _LAUNCH_RULES: Mapping[str, Callable[[Directives, Extents, Extents | None], str]
     "maxclusterrank": _refuse_larger_cluster,
     "explicitcluster": _refuse_implicit_cluster,
 }
-"""The rule of each directive that limits a launch: it returns the driver's reason to refuse it, or an empty text."""
 
 
 def pad(extents: tuple[int, ...]) -> Extents | None:

@@ -10,8 +10,8 @@ from warpcheck.ptx.records import Address, Group, Immediate, Not, Operand, PtxSy
 
 __all__ = ["number", "parse_operands"]
 
+# The deepest nesting of brackets and signs: a tensor copy needs three.
 _MAX_DEPTH = 8
-"""The deepest nesting of brackets and signs: a tensor copy needs three."""
 
 # Tried in this order, because 0f3F800000 and 1.5 begin like integers. A name may have a dot, as %tid.x has.
 _TOKEN = re.compile(

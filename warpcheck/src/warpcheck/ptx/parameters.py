@@ -11,8 +11,8 @@ from warpcheck.tensor_map import BYTES as TENSOR_MAP_BYTES
 
 __all__ = ["clear_bytes", "unread"]
 
+# An address in parameter space: a parameter, and an offset in it.
 Place = tuple[str, int]
-"""An address in parameter space: a parameter, and an offset in it."""
 
 
 def unread(kernel: Function) -> list[frozenset[int]]:

@@ -303,8 +303,8 @@ def _name_vector(name: str, elements: tuple[str, ...], suffix: str) -> Register 
     return Register(elements[index])
 
 
+# The most registers in one directive: a hundred times what compilers declare, and little enough to hold.
 _MAX_REGISTERS = 1 << 20
-"""The most registers in one directive: a hundred times what compilers declare, and little enough to hold."""
 
 _SPACES = (".global", ".const", ".shared", ".local", ".param", ".visible", ".extern", ".weak", ".common", ".reg")
 _VARIABLE = re.compile(

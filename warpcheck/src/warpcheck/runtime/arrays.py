@@ -17,19 +17,18 @@ __all__ = ["FAR", "Dim", "RecordLayout", "Records", "address_of", "aligned", "sp
 
 Dim = tuple[int, int, int]
 
+# Size in bytes from which on memory is a lazily committed address range: no 32-bit offset can reach all of it.
 FAR = 1 << 32
-"""Size in bytes from which on memory is a lazily committed address range: no 32-bit offset can reach all of it."""
 
+# Bytes before such a range that are mapped but unused: 2**32 elements of 8 bytes, so that a wrapped offset hits no
+# other memory.
 _GAP = 1 << 35
-"""Bytes before such a range that are mapped but unused: 2**32 elements of 8 bytes, so that a wrapped offset hits no
-other memory.
-"""
 
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Python names it from 3.13 on
 
 
+# The alignment in bytes of the first array of an allocation: that of the atoms of the widest swizzle.
 FIRST_ALIGNMENT = 1024
-"""The alignment in bytes of the first array of an allocation: that of the atoms of the widest swizzle."""
 
 
 class RecordLayout:

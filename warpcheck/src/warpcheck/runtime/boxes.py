@@ -52,8 +52,9 @@ IM2COL = 1  # the bit of the flags for the im2col mode
 PIXELS = tensor_map.MAX_PIXELS - 1  # the mask of the pixels per column, less 1
 SPATIAL_AXES = 3
 B4X16, B4X16_P64, B6X16_P32 = 11, 12, 13  # types of 4 and 6 bits
+# The bytes of each type, in four bits; of types whose elements have gaps in shared memory 0.
 SIZES = sum(kind.bytes << 4 * kind.code for kind in tensor_map.ELEMENT_TYPES if kind.bytes < 16 and not kind.is_tf32)
-"""The bytes of each type, in four bits; of types whose elements have gaps in shared memory 0."""
+
 GATHERED_ROWS = 4
 ADDRESS_BITS = 57  # of the tensor's address, as CuTe writes it: addresses that a copy computes wrap around there
 NAN = 0x7FF77FF77FF77FF7  # what fills elements outside, whatever their type

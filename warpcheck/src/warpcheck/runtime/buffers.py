@@ -29,16 +29,16 @@ __all__ = [
 ]
 
 
+# The most launches that a launch is taken to overlap, and whose history is kept for it.
 MAX_OVERLAPPED = 16
-"""The most launches that a launch is taken to overlap, and whose history is kept for it."""
 
 BUFFER_WORDS = BUFFER.itemsize // 8  # all its fields are words
 
 MIN_MAPPED_BYTES = 1 << 16  # bytes for which memory page by page is not worth a mapping of their own
 
 
+# The name of the buffer that holds a kernel's arguments.
 ARGUMENTS = "arguments"
-"""The name of the buffer that holds a kernel's arguments."""
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ class CopyRule(Code):
     STORE_CORNER = 27
 
 
+# The message for each rule.
 RULES = {
     CopyRule.SIZE: "copies a number of bytes that is not a multiple of 16",
     CopyRule.SHARED_16: "copies to or from an address in shared memory that is not a multiple of 16",
@@ -77,4 +78,3 @@ RULES = {
     CopyRule.COORDINATE_STORE: "stores a box at a negative coordinate, which only a load may have",
     CopyRule.MBARRIER_ELSEWHERE: "names an mbarrier in the shared memory of another block than the one it copies to",
 }
-"""The message for each rule."""

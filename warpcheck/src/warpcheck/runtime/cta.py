@@ -27,8 +27,8 @@ from warpcheck.runtime.warpgroup import PRODUCTS_BYTES
 
 __all__ = ["Cta", "CtaLayout", "cluster_of", "thread_coordinates"]
 
+# The fields of a warp's record that tell its threads: the bytes from ``tid`` to ``index``.
 WARP_THREADS = slice(field_offset(WARP, "tid"), field_offset(WARP, "index") + 4)
-"""The fields of a warp's record that tell its threads: the bytes from ``tid`` to ``index``."""
 
 
 class CtaLayout(RecordLayout):

@@ -15,8 +15,8 @@ from warpcheck.runtime.tx_count import PENDING_MASK, PENDING_SHIFT
 
 __all__ = ["describe_mbarriers", "describe_waits"]
 
+# The most blocks that are described.
 MAX_BLOCKS = 4
-"""The most blocks that are described."""
 
 
 class MbarrierState(NamedTuple):

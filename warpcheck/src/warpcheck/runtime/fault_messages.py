@@ -35,8 +35,8 @@ __all__ = [
     "thread_name",
 ]
 
+# No memory has an address below: a pointer there is a null pointer with an index.
 LOWEST = 1 << 16
-"""No memory has an address below: a pointer there is a null pointer with an index."""
 
 _TENSOR_VERBS = {"ld": "reads", "st": "writes", "mma": "multiplies in", "cp": "copies to", "shift": "shifts"}
 _VERBS = {Access.LOAD: "reads", Access.STORE: "writes", Access.ATOMIC: "updates"}
@@ -47,14 +47,14 @@ _FAULTS = {
 }
 _WAIT_GROUP_MISSING = "its wgmma.wait_group has to come first, and a barrier behind that"
 _COMMIT_MISSING = "a wait for the mbarrier of its tcgen05.commit has to come first"
+# Triton's mistake occurs in Triton 3.9 on sm_90: a block that is also loaded to registers has no buffer for the wgmma
+# in flight. The PTX does not tell whether a kernel was written in Gluon, where waits are up to its author.
 _ONE_BUFFER_SHORT = (
     "in Gluon, its warpgroup_mma_wait has to come first; without Gluon, this is Triton's own mistake: where tl.dot and "
     "another operation take the same block, it pipelines the loop with one buffer too few; give the loop num_stages=1, "
     "or that operation a tl.load of its own with a cache_modifier"
 )
-"""Triton's mistake occurs in Triton 3.9 on sm_90: a block that is also loaded to registers has no buffer for the wgmma
-in flight. The PTX does not tell whether a kernel was written in Gluon, where waits are up to its author.
-"""
+# What is wrong with the use of an mbarrier, by ``launch.fault_detail``; see ``mbarriers``.
 _MBARRIER_RULES = (
     "",
     "uses {place}, where no mbarrier is: it was not initialized, or it was invalidated",
@@ -69,19 +69,16 @@ _MBARRIER_RULES = (
     "that phase have yet to land. It has to wait first until the memory is free: for its readers, at the mbarrier at "
     "which they arrive",
 )
-"""What is wrong with the use of an mbarrier, by ``launch.fault_detail``; see ``mbarriers``."""
 
+# Appended to a read of unwritten memory in a kernel whose copies signal mbarriers.
 PROMISED = "; a copy that brings it has to be waited for, and its mbarrier to expect its bytes"
-"""Appended to a read of unwritten memory in a kernel whose copies signal mbarriers."""
 
 _UNWRITTEN = "; write it first, or check the order of the arguments at the launch"
+# Messages for Triton, in place of ``_FAULTS``: how many elements of a block a thread accesses is its compiler's choice.
 _PROGRAM_FAULTS = {
     FaultKind.OUT_OF_BOUNDS: "{verb} memory {place}",
     FaultKind.UNINITIALIZED: "{verb} {place}, which nothing has written",
 }
-"""Messages for Triton, in place of ``_FAULTS``: how many elements of a block a thread accesses is its compiler's
-choice.
-"""
 
 
 def format_coordinates(position: tuple[int, int, int], extents: tuple[int, int, int]) -> str:

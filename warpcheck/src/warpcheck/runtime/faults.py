@@ -24,8 +24,9 @@ from warpcheck.runtime.tensor_rules import CONFLICTS, TensorRule
 
 __all__ = ["Faults"]
 
+# Faults that stand whatever other threads do: a deferred read of unwritten memory comes second.
 _CERTAIN = (FaultKind.OUT_OF_BOUNDS, FaultKind.MISALIGNED)
-"""Faults that stand whatever other threads do: a deferred read of unwritten memory comes second."""
+
 _UNCOMMITTED = "; no copy of this kernel is in a group: commit it (commit_group) in front of the wait"
 _NO_MBARRIER = "; nothing has initialized an mbarrier there: one thread has to (mbarrier_init), then a barrier"
 _ELECTS = (
@@ -33,10 +34,10 @@ _ELECTS = (
     "tcgen05, so call them outside of elect_one()"
 )
 _ALL_MUST_MEET = "all threads of a block must reach the same barrier"
+# Bytes after the parameters of a kernel in which a generic address is taken for one past their end.
 _PARAMETERS_END = 4096
-"""Bytes after the parameters of a kernel in which a generic address is taken for one past their end."""
+# The most branches that a message about a skipped barrier names.
 _MAX_BRANCHES = 3
-"""The most branches that a message about a skipped barrier names."""
 
 
 class Faults:

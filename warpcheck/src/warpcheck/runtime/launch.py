@@ -153,7 +153,12 @@ class Configuration:
     @cached_property
     def chunk_count(self) -> int:
         """How many pieces of memory the sites that the hardware merges have in registers at once."""
-        return sum({access.group: access.chunks for access in self.lowered.merged_sites.values()}.values())
+        return sum(self._chunks_of_groups.values())
+
+    @cached_property
+    def _chunks_of_groups(self) -> dict[int, int]:
+        """The number of chunks of each group of sites that the hardware merges, in the order of their memory."""
+        return {access.group: access.chunks for access in self.lowered.merged_sites.values()}
 
     @cached_property
     def counts(self) -> npt.NDArray[np.void]:
@@ -164,8 +169,8 @@ class Configuration:
         counts = np.zeros(len(self.lowered.sites) + 1, COUNTS)
         counts["atomic_strategy"][:-1] = self.lowered.strategies
         counts["is_cp_async"][:-1] = self.lowered.copy_flags
-        groups = {access.group: access.chunks for access in self.lowered.merged_sites.values()}
-        starts = dict(zip(groups, accumulate(groups.values(), initial=0), strict=False))
+        chunks = self._chunks_of_groups
+        starts = dict(zip(chunks, accumulate(chunks.values(), initial=0), strict=False))
         for number, access in self.lowered.merged_sites.items():
             row = counts[number]
             row["width"] = access.bytes

@@ -75,11 +75,11 @@ SAMPLED = field_offset(SAMPLE, "addresses")
 ADDRESSES, BANK_WORDS, OPERANDS = (field_offset(WARP, name) for name in ("addresses", "bank_words", "operands"))
 
 
+# Whether the bytes of an access may be read: not before something has written them, or a copy to them is complete.
 READABLE, NEVER_WRITTEN, IN_FLIGHT = range(3)
-"""Whether the bytes of an access may be read: not before something has written them, or a copy to them is complete."""
 
+# What a compare-and-swap of a word that stands for one of half a word accesses.
 WHOLE_WORD, LOWER_HALF, UPPER_HALF = range(3)
-"""What a compare-and-swap of a word that stands for one of half a word accesses."""
 
 
 class MemoryOperation(NamedTuple):

@@ -32,6 +32,7 @@ __all__ = ["EACH_WARP", "SHIFTED_COLUMNS", "SPREADS", "copy_to_tensor_memory", "
 SHIFTED_COLUMNS = 8  # 32 bytes
 
 EACH_LANE, EACH_WARP, ALL_WARPS, WARPS_02_13, WARPS_01_23 = range(5)
+# The rows, the columns, and the spread of a copy, by its shape.
 SPREADS = {
     "128x256b": (128, 8, EACH_LANE),
     "128x128b": (128, 4, EACH_LANE),
@@ -40,7 +41,6 @@ SPREADS = {
     "64x128b.warpx2::02_13": (64, 4, WARPS_02_13),
     "64x128b.warpx2::01_23": (64, 4, WARPS_01_23),
 }
-"""The rows, the columns, and the spread of a copy, by its shape."""
 
 
 @native

@@ -154,6 +154,16 @@ def new_job(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, l
 
 
 @native
+def queue_job(launch: LaunchRecord, cta: CtaRecord, job: TensorJobRecord) -> None:
+    """Append the record of ``new_job`` to the queue."""
+    job.state = QUEUED
+    cta.tensor_jobs_begun += 1
+    # In a strided order an operation is executed at once: this finds kernels that rely on its being late.
+    if launch.reverse > 1:
+        finish_oldest_tensor_job(launch, cta)
+
+
+@native
 def issue_product(
     launch: LaunchRecord,
     cta: CtaRecord,
@@ -197,13 +207,9 @@ def issue_product(
         launch, cta, warp, CtaRecord(cta.tensor_peer), job, site, lane, kind, descriptor, a_in_tensor, address >> 16
     ):
         return 1
-    job.state = QUEUED
-    cta.tensor_jobs_begun += 1
     record_event(launch, cta, warp.index, EventKind.MULTIPLY, site, NO_BARRIER, 0, 0)
     count_product(launch, job, site)
-    # In a strided order a product is executed at once: this finds kernels that rely on its being late.
-    if launch.reverse > 1:
-        finish_oldest_tensor_job(launch, cta)
+    queue_job(launch, cta, job)
     return 0
 
 
@@ -570,16 +576,32 @@ def tensor_copy(
         job.groups = 0
         job.a_column = 0
         job.shape = ROW_COPY_SHAPE if spread == EACH_WARP else COPY_SHAPE
-        if pairs and not cta.tensor_peer:
-            return record_tensor_fault(launch, warp, TensorRule.NO_PAIR, site + 1, lane, cta.tensor_memory)
-        if issue_copy(launch, cta, warp, cta, job, site, lane):
+        if issue_copy_or_shift(launch, cta, warp, job, site, lane):
             return 1
-        if pairs and issue_copy(launch, cta, warp, CtaRecord(cta.tensor_peer), job, site, lane):
+    return 0
+
+
+@native
+def issue_copy_or_shift(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, job: TensorJobRecord, site: int, lane: int
+) -> int:
+    """Check the accesses of a copy or a shift in one block or in both blocks of a pair, and queue the operation.
+
+    Return whether an access is a fault.
+    """
+    if job.pairs and not cta.tensor_peer:
+        # A shift has no site that reads shared memory.
+        tensor_site = site if job.operation == SHIFT else site + 1
+        return record_tensor_fault(launch, warp, TensorRule.NO_PAIR, tensor_site, lane, cta.tensor_memory)
+    for half in range(1 + job.pairs):
+        owner = CtaRecord(cta.tensor_peer if half else cta.address)
+        if job.operation == SHIFT:
+            is_fault = issue_shift(launch, cta, warp, owner, job, site, lane)
+        else:
+            is_fault = issue_copy(launch, cta, warp, owner, job, site, lane)
+        if is_fault:
             return 1
-        job.state = QUEUED
-        cta.tensor_jobs_begun += 1
-        if launch.reverse > 1:
-            finish_oldest_tensor_job(launch, cta)
+    queue_job(launch, cta, job)
     return 0
 
 
@@ -635,16 +657,8 @@ def tensor_shift(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: i
         job.accumulates = 1
         job.lane_step = LANES_OF_CELL
         job.shape = SHIFT_SHAPE
-        if pairs and not cta.tensor_peer:
-            return record_tensor_fault(launch, warp, TensorRule.NO_PAIR, site, lane, cta.tensor_memory)
-        if issue_shift(launch, cta, warp, cta, job, site, lane):
+        if issue_copy_or_shift(launch, cta, warp, job, site, lane):
             return 1
-        if pairs and issue_shift(launch, cta, warp, CtaRecord(cta.tensor_peer), job, site, lane):
-            return 1
-        job.state = QUEUED
-        cta.tensor_jobs_begun += 1
-        if launch.reverse > 1:
-            finish_oldest_tensor_job(launch, cta)
     return 0
 
 
@@ -703,15 +717,12 @@ def tensor_commit(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: 
         job.owner = owner.address
         job.barrier = address - owner.shared
         job.targets = operand_of(warp, 1, lane) & 0xFFFF if multicasts else 0
-        job.state = QUEUED
-        cta.tensor_jobs_begun += 1
         for rank in range(launch.cluster_size):
             target = CtaRecord(commit_owner(cta, job, rank))
             if target.address and target.block_began:
                 pass_on_to_commit(launch, cta, warp, target, target.shared + job.barrier)
         launch.time += 1
-        if launch.reverse > 1:
-            finish_oldest_tensor_job(launch, cta)
+        queue_job(launch, cta, job)
     return 0
 
 

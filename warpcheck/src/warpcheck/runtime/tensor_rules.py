@@ -58,15 +58,16 @@ class TensorRule(enum.IntEnum):
     NO_PAIR = 37
 
 
+# The rules about two accesses.
 CONFLICTS = frozenset(
     {TensorRule.FREED_IN_USE, *map(TensorRule, range(TensorRule.READ_BEFORE_COMMIT, TensorRule.SHARED_RESERVED))}
 )
-"""The rules about two accesses."""
 
 _WAIT = "wait for the mbarrier of its tcgen05.commit first"
 _SHARED = "gives tcgen05 the descriptor {value:#018x}"
 _INSTRUCTION = "gives tcgen05.mma the instruction descriptor {value:#010x}"
 
+# Messages about the rules. ``other`` is the instruction that conflicts, with its line and thread.
 RULES = {
     TensorRule.COLUMNS: "allocates {value} columns of tensor memory: it has to be a power of two from 32 to 512",
     TensorRule.EXHAUSTED: "allocates {value} columns of tensor memory, more than the block has left: free some first "
@@ -125,4 +126,3 @@ RULES = {
     "an even number of blocks along x",
     TensorRule.MAJOR: _INSTRUCTION + " with an MN-major operand in tensor memory",
 }
-"""Messages about the rules. ``other`` is the instruction that conflicts, with its line and thread."""

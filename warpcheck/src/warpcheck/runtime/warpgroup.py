@@ -37,12 +37,11 @@ __all__ = [
 
 DESCRIPTOR = FAULT_KINDS.index(FaultKind.DESCRIPTOR)
 RESERVED = 0xC000 | 0xC000 << 16 | 0x1C000 << 32 | 0x3FF << 52  # bits of a descriptor that mean nothing
+# Offsets in the scratch memory for products: the addresses of A's chunks are at 0, of B's at CHUNKS, A as numbers at
+# FACTORS. PRODUCTS_BYTES is its size in bytes.
 CHUNKS = 1 << 12
 FACTORS = 1 << 13
 PRODUCTS_BYTES = 12 << 10
-"""Offsets in the scratch memory for products: the addresses of A's chunks are at 0, of B's at CHUNKS, A as numbers
-at FACTORS. ROOM is its size in bytes.
-"""
 
 
 @native

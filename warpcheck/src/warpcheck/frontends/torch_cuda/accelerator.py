@@ -41,8 +41,8 @@ __all__ = ["initialized", "install", "uninstall"]
 
 _TORCH = Path(torch.__file__).parent
 
+# c10::DeviceType::CUDA.
 _CUDA_INDEX = 1
-"""c10::DeviceType::CUDA."""
 
 _REGISTRY = "_ZN3c104impl26device_guard_impl_registryE"  # c10::impl::device_guard_impl_registry
 _HOOKS = "_ZN2at6detail12getCUDAHooksEv"  # at::detail::getCUDAHooks()
@@ -51,12 +51,11 @@ _CPU_ALLOCATOR = "_ZN3c1015GetCPUAllocatorEv"  # c10::GetCPUAllocator()
 
 _REQUIRE_INITIALIZATION = "_ZN5torch5utils24set_requires_device_initEN3c1010DeviceTypeEb"
 
+# The words of a table of virtual functions that are copied: more than any version has (50 in PyTorch 2.13).
+#
+# Whatever is behind the table is copied, too, and never called. It can be read, because many other tables are in the
+# same section of the library.
 _TABLE_WORDS = 128
-"""The words of a table of virtual functions that are copied: more than any version has (50 in PyTorch 2.13).
-
-Whatever is behind the table is copied, too, and never called. It can be read, because many other tables are in the same
-section of the library.
-"""
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 
@@ -180,8 +179,8 @@ def _guard_word() -> _Word:
     return _Word(registry + _CUDA_INDEX * _WORD, replacement)
 
 
+# The copy of the table of CUDA's hooks. PyTorch reads it, so it has to live as long as the process.
 _hooks_table = (ctypes.c_uint64 * _TABLE_WORDS)()
-"""The copy of the table of CUDA's hooks. PyTorch reads it, so it has to live as long as the process."""
 
 
 def _hooks_word() -> _Word:

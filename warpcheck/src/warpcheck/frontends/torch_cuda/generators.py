@@ -16,11 +16,11 @@ from warpcheck.hooks import torch_cuda as hooks
 
 __all__ = ["Generator", "default_generator", "generator_of_numbers"]
 
+# The most states of the CPU's generator that are remembered, of 5 KB each.
 _MOST_REMEMBERED = 1024
-"""The most states of the CPU's generator that are remembered, of 5 KB each."""
 
+# A step of the Philox generator gives four numbers, and operators of CUDA add multiples of four to the offset.
 _NUMBERS_PER_OFFSET = 4
-"""A step of the Philox generator gives four numbers, and operators of CUDA add multiples of four to the offset."""
 
 
 class _GeneratorType(type(torch.Generator)):  # type: ignore[misc]
@@ -173,8 +173,8 @@ def _state_of_seed(seed: int) -> torch.Tensor:
     return torch._C.Generator(device="cpu").manual_seed(seed).get_state()
 
 
+# The default generator of the GPU.
 default_generator = _DefaultGenerator()
-"""The default generator of the GPU."""
 
 
 def generator_of_numbers(generator: torch._C.Generator) -> torch._C.Generator:

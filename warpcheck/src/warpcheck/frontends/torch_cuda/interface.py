@@ -18,11 +18,11 @@ from warpcheck.frontends.torch_cuda.tensors import CPU, CUDA, cuda_from_cpu
 
 __all__ = ["replace_functions"]
 
+# c10::DeviceType::CUDA.
 _CUDA_TYPE = 1
-"""c10::DeviceType::CUDA."""
 
+# torch.version.cuda, which programs test for whether the build has CUDA.
 _CUDA_VERSION = "13.0"
-"""torch.version.cuda, which programs test for whether the build has CUDA."""
 
 
 def _check_device(device: Any) -> int:
@@ -149,8 +149,8 @@ class Stream(_TorchStream):
 
 
 _default_stream = Stream._with_id(0)
+# The current stream and those that it replaced.
 _streams: list[Stream] = [_default_stream]
-"""The current stream and those that it replaced."""
 
 
 def _enter_stream(stream: Stream | None) -> None:
@@ -189,8 +189,8 @@ def _forget_streams() -> None:
     _streams[:] = [_default_stream]
 
 
+# The most bytes that a call of `_memory_allocated` has found since the scope began, or since `_reset_peak`.
 _peak = 0
-"""The most bytes that a call of `_memory_allocated` has found since the scope began, or since `_reset_peak`."""
 
 
 def _memory_allocated(device: Any = None) -> int:
@@ -347,6 +347,7 @@ def _functions() -> dict[str, Any]:
 _FUNCTIONS = _functions()
 
 
+# Functions of torch.accelerator that are those of torch.cuda.
 _ACCELERATOR_FUNCTIONS = (
     "empty_cache",
     "memory_allocated",
@@ -357,11 +358,10 @@ _ACCELERATOR_FUNCTIONS = (
     "reset_peak_memory_stats",
     "reset_accumulated_memory_stats",
 )
-"""Functions of torch.accelerator that are those of torch.cuda."""
 
 
+# Functions that take pin_memory=True, for which a build with CUDA would initialize CUDA.
 _FACTORIES = ("tensor", "empty", "zeros", "ones", "full", "arange", "rand", "randn", "randint")
-"""Functions that take pin_memory=True, for which a build with CUDA would initialize CUDA."""
 
 
 def _without_pinning(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

@@ -34,6 +34,7 @@ __all__ = ["register"]
 
 _aten = torch.ops.aten
 
+# The operators that take CUDA tensors together with CPU tensors of any size. Others take only scalars of the CPU.
 _MIXING_OPERATORS = {
     "copy_",
     "_to_copy",
@@ -47,10 +48,9 @@ _MIXING_OPERATORS = {
     "_ctc_loss",
     "_ctc_loss_backward",
 }
-"""The operators that take CUDA tensors together with CPU tensors of any size. Others take only scalars of the CPU."""
 
+# The operators whose result is memory that nothing has written.
 _ALLOCATIONS = {"empty.memory_format", "empty_strided"}
-"""The operators whose result is memory that nothing has written."""
 
 
 class _Call:
@@ -234,6 +234,7 @@ _VIEWS = (
     "set_.source_Tensor",
 )
 
+# Operators that run as one operator of the CPU. On a GPU, PyTorch composes them of others, or of CUDA's own.
 _CALLED_AS_A_WHOLE = (
     "copy_",
     "is_pinned",
@@ -242,28 +243,26 @@ _CALLED_AS_A_WHOLE = (
     "_conv_depthwise2d",
     "native_batch_norm",
 )
-"""Operators that run as one operator of the CPU. On a GPU, PyTorch composes them of others, or of CUDA's own."""
 
+# Matrix products that may have another dtype than their factors: `torch.mm(a, b, out_dtype=torch.float32)`.
 _WIDENED = ("mm", "bmm", "addmm", "baddbmm")
-"""Matrix products that may have another dtype than their factors: `torch.mm(a, b, out_dtype=torch.float32)`."""
 
+# Recurrent layers, which PyTorch composes of operators that only GPUs have.
 _RECURRENT = ("lstm.input", "lstm.data", "gru.input", "gru.data", "rnn_tanh.input", "rnn_relu.input")
-"""Recurrent layers, which PyTorch composes of operators that only GPUs have."""
 
 
 _HALVES = (torch.float16, torch.bfloat16)
 
+# Operators whose means and sums are float32 on a GPU, and of the dtype of their tensors on the CPU.
+#
+# The value is the number of results, from the first on, that are rounded to the dtype of the tensors. The means that
+# follow them stay float32 for the backward pass.
 _COMPUTED_IN_FLOAT32 = {
     "native_layer_norm": 1,
     "native_group_norm": 1,
     "native_layer_norm_backward": 3,
     "native_group_norm_backward": 3,
 }
-"""Operators whose means and sums are float32 on a GPU, and of the dtype of their tensors on the CPU.
-
-The value is the number of results, from the first on, that are rounded to the dtype of the tensors. The means that
-follow them stay float32 for the backward pass.
-"""
 
 
 def _in_float32(operator: Any, num_rounded: int) -> Callable[..., Any]:

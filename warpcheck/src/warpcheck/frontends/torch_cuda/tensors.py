@@ -22,13 +22,13 @@ __all__ = ["CPU", "CPU_KEYS", "CUDA", "cpu_alias", "cpu_bytes", "cuda_alias", "c
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
 
+# kDLCPU and kDLCUDA of dlpack.h.
 _DLPACK_CPU = 1
 _DLPACK_CUDA = 2
-"""kDLCPU and kDLCUDA of dlpack.h."""
 
+# Redispatch with these keys runs the CPU kernel of an operator. The CPU's view operators read no memory, and their
+# results are on the device of their input.
 CPU_KEYS = hooks.KEY_SET.get()(hooks.KEY.get().CPU)
-"""Redispatch with these keys runs the CPU kernel of an operator. The CPU's view operators read no memory, and their
-results are on the device of their input."""
 
 _as_strided = torch.ops.aten.as_strided.default.redispatch
 _set_storage = torch.ops.aten.set_.source_Storage_storage_offset.redispatch
@@ -36,8 +36,8 @@ _view_dtype = torch.ops.aten.view.dtype.redispatch
 _export = hooks.TO_DLPACK.get()
 _import = hooks.FROM_DLPACK.get()
 _storage_at = hooks.MAKE_STORAGE.get()
+# torch.empty, which a scope replaces.
 _new_empty = torch._C._VariableFunctions.empty
-"""torch.empty, which a scope replaces."""
 
 
 class _DLTensor(ctypes.Structure):
@@ -130,10 +130,10 @@ def cuda_from_cpu(tensor: torch.Tensor) -> torch.Tensor:
     return cuda_alias(tensor, _import_as_cuda(memory.as_subclass(_Memory)).untyped_storage())
 
 
+# Common dtypes that every version of DLPack has. None of them has a conjugate bit.
 _EXPORTED = frozenset(
     (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int32, torch.int64, torch.bool)
 )
-"""Common dtypes that every version of DLPack has. None of them has a conjugate bit."""
 
 
 def cpu_alias(
