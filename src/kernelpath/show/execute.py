@@ -71,7 +71,8 @@ def execute(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Execute notebooks and write those that run to their end into the book, or into another folder.
 
-    Without a GPU, cells whose code has not changed keep the outputs that a GPU made.
+    Without a GPU, cells whose code has not changed keep the outputs that a GPU made, unless they are the same on every
+    machine, such as questions.
     """
     import nbformat
     from nbclient.exceptions import CellExecutionError
