@@ -598,6 +598,36 @@ def test_without_a_gpu_questions_are_new_and_measurements_are_kept(
     assert findings(recorded) == []
 
 
+def test_questions_are_renewed_without_a_run_of_other_cells(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    question = code("notebook.ask('double', 0, ...)")
+    question["id"] = "question"
+    edit(lambda made: made.cells.append(question))(recorded / NOTEBOOK)
+    before = nbformat.read(recorded / BOOK, as_version=4)
+    before.cells.append(question.copy())
+    before.cells[-1].outputs = [stream("the old wording\n")]
+    write(recorded / BOOK, executed(before))
+    sources: list[str] = []
+
+    def run(made: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookNode:
+        sources.extend(cell.source for cell in made.cells)
+        for cell in made.cells:
+            cell.outputs = [stream(f"shows {cell.source}\n")]
+        return made
+
+    monkeypatch.setattr(execute, "run", run)
+    edit(lambda made: made.cells[0].update(source="# Week 1 · Lanes"))(recorded / NOTEBOOK)
+    assert run_execute("--questions", str(recorded / NOTEBOOK)) == 0
+    after = nbformat.read(recorded / BOOK, as_version=4)
+    assert sources == ["from kernelpath.show import notebook\n\nnotebook.setup()", question.source]
+    assert after.cells[0].source == "# Week 1 · Lanes"
+    assert after.cells[5].outputs[0].text == f"shows {question.source}\n"
+    assert after.cells[5].metadata == before.cells[5].metadata
+    assert [after.cells[place].outputs for place in (2, 3)] == [before.cells[place].outputs for place in (2, 3)]
+    assert (after.metadata, findings(recorded)) == (before.metadata, [])
+    edit(lambda made: made.cells[3].update(source="notebook.hold(guess, 5, 'sectors')"))(recorded / NOTEBOOK)
+    assert run_execute("--questions", str(recorded / NOTEBOOK)) == 1, "changed code has to be executed"
+
+
 def test_on_a_gpu_everything_is_new(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execute, "gpu_name", lambda: "NVIDIA B200")
     monkeypatch.setattr("kernelpath.packages.versions", lambda: {"python": "3.12.3", "torch": "2.11.0"})

@@ -121,6 +121,12 @@ def keep_gpu_outputs(executed: NotebookNode, previous: NotebookNode) -> int:
     return kept_count
 
 
+def is_question(source: str) -> bool:
+    """Return whether a cell shows a question, and nothing that depends on the machine or on another cell."""
+    # The first prediction of a page also announces that the page shows its answers, so a prediction is not by itself.
+    return "notebook.ask(" in source and "notebook.hold(" not in source and not depends_on_machine(source)
+
+
 def depends_on_machine(source: str) -> bool:
     """Return whether a cell may show something else on another machine.
 
