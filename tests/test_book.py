@@ -20,6 +20,7 @@ from kernelpath import cli
 from kernelpath.course.registry import ExerciseRef
 from kernelpath.dev import books
 from kernelpath.show import book, colab, execute, results, site
+from kernelpath.show import notebook as notebook_functions
 from kernelpath.show.results import Collection, Published, PublishedFault
 from kernelpath.show.weeks import Week
 from kernelpath.verdict import encode
@@ -534,6 +535,97 @@ def test_without_a_gpu_unchanged_cells_keep_what_a_gpu_showed(
     assert findings(recorded) == []
     assert run_execute(str(recorded / NOTEBOOK)) == 0, "once more changes nothing"
     assert nbformat.read(recorded / BOOK, as_version=4).cells[2].outputs == before.cells[2].outputs
+
+
+@pytest.mark.parametrize(
+    ("source", "depends"),
+    [
+        ("notebook.ask('coalescing', 0, ...)", False),
+        ("notebook.ask('coalescing', 0, ...)\nnotebook.ask('coalescing', 1, None)", False),
+        ("my_answer = ...\n\nnotebook.ask('coalescing', 0, my_answer)", False),
+        ("notebook.steps('transpose')", False),
+        (
+            "my_prediction = ...\nnotebook.hold(my_prediction, answers.padded_work(33, 32), 'times the arithmetic')",
+            False,
+        ),
+        ("my_work = {8: ..., 16: ...}\nnotebook.hold(my_work[8], answers.padded_work(33, 8) - 1, 'times')", False),
+        ("notebook.show({'tile of 32': {'work': answers.padded_work(33, 32)}}, 'tile')", False),
+        # A number from another cell may have been measured.
+        ("notebook.hold(my_prediction, measured / 2, 'ms')", True),
+        ("notebook.hold(..., notebook.count(naive, x, y).totals.divergent_branches, 'divergent branches')", True),
+        ("notebook.ask('coalescing', 0, ...)\nnotebook.check('coalescing')", True),
+        ("notebook.ask('coalescing', 0, ...)\nnotebook.times('week01/copy', race)", True),
+        ("notebook.ask('coalescing', 0, notebook.on_gpu('week01/copy', lambda: 4))", True),
+        ("notebook.setup()", True),
+        ("if True:\n    notebook.ask('coalescing', 0, ...)", True),
+        ("times[0] = 1\nnotebook.show(times, 'ms')", True),
+        ("notebook = torch\nnotebook.ask('coalescing', 0, ...)", True),
+        ("ask('coalescing', 0, ...)", True),
+        ("%%cuda add.cu\n__global__ void add() {}", True),
+        ("", False),
+    ],
+)
+def test_only_cells_of_literals_and_arithmetic_are_the_same_on_every_machine(source: str, depends: bool) -> None:
+    assert book.depends_on_machine(source) is depends
+
+
+def test_every_cell_with_questions_is_the_same_on_every_machine() -> None:
+    assert set(notebook_functions.__all__) >= book.SAME_ON_EVERY_MACHINE
+    for path in execute.all_notebooks():
+        for cell in nbformat.read(path, as_version=4).cells:
+            if cell.cell_type == "code" and "notebook.ask(" in cell.source:
+                assert not book.depends_on_machine(cell.source), f"{path.name}: {cell.source}"
+
+
+def test_without_a_gpu_questions_are_new_and_measurements_are_kept(
+    recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The wording of a question changes without a change of its cell."""
+    question = code("notebook.ask('double', 0, ...)")
+    question["id"] = "question"
+    edit(lambda made: made.cells.append(question))(recorded / NOTEBOOK)
+    before = nbformat.read(recorded / BOOK, as_version=4)
+    before.cells.append(question.copy())
+    before.cells[-1].outputs = [stream("the old wording\n")]
+    write(recorded / BOOK, executed(before))
+    assert run_execute(str(recorded / NOTEBOOK)) == 0
+    after = nbformat.read(recorded / BOOK, as_version=4)
+    assert [after.cells[place].outputs for place in (2, 3)] == [before.cells[place].outputs for place in (2, 3)]
+    assert after.cells[5].outputs[0].text == "a laptop shows this\n"
+    assert (book.machine(after), book.machine(after.cells[5])) == (H200, "")
+    said = "so 2 unchanged cells keep what NVIDIA H200 showed, and 1 show what this machine does"
+    assert said in capsys.readouterr().out
+    assert findings(recorded) == []
+
+
+def test_questions_are_renewed_without_a_run_of_other_cells(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    question = code("notebook.ask('double', 0, ...)")
+    question["id"] = "question"
+    edit(lambda made: made.cells.append(question))(recorded / NOTEBOOK)
+    before = nbformat.read(recorded / BOOK, as_version=4)
+    before.cells.append(question.copy())
+    before.cells[-1].outputs = [stream("the old wording\n")]
+    write(recorded / BOOK, executed(before))
+    sources: list[str] = []
+
+    def run(made: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookNode:
+        sources.extend(cell.source for cell in made.cells)
+        for cell in made.cells:
+            cell.outputs = [stream(f"shows {cell.source}\n")]
+        return made
+
+    monkeypatch.setattr(execute, "run", run)
+    edit(lambda made: made.cells[0].update(source="# Week 1 · Lanes"))(recorded / NOTEBOOK)
+    assert run_execute("--questions", str(recorded / NOTEBOOK)) == 0
+    after = nbformat.read(recorded / BOOK, as_version=4)
+    assert sources == ["from kernelpath.show import notebook\n\nnotebook.setup()", question.source]
+    assert after.cells[0].source == "# Week 1 · Lanes"
+    assert after.cells[5].outputs[0].text == f"shows {question.source}\n"
+    assert after.cells[5].metadata == before.cells[5].metadata
+    assert [after.cells[place].outputs for place in (2, 3)] == [before.cells[place].outputs for place in (2, 3)]
+    assert (after.metadata, findings(recorded)) == (before.metadata, [])
+    edit(lambda made: made.cells[3].update(source="notebook.hold(guess, 5, 'sectors')"))(recorded / NOTEBOOK)
+    assert run_execute("--questions", str(recorded / NOTEBOOK)) == 1, "changed code has to be executed"
 
 
 def test_on_a_gpu_everything_is_new(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:

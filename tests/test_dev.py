@@ -366,12 +366,16 @@ STATEMENTS: dict[str, tuple[Invariant, tuple[tuple[str, str], ...], str, list[st
         invariants.limits_are_stated,
         (('entry="double"', 'entry="double", launches=1'),),
         "double(x) returns 2 * x.",
-        [f"{UNSTATED}\nLimits on the largest case, with room for edges on smaller ones: at most 1 launch."],
+        [
+            f"{UNSTATED}\nThe grader enforces this limit on the largest case; smaller cases get some slack for partial"
+            " tiles. A call may launch at\nmost 1 kernel."
+        ],
     ),
     "limits that are stated": (
         invariants.limits_are_stated,
         (('entry="double"', 'entry="double", launches=1'),),
-        "Limits on the largest case, with room for edges\non smaller ones: at most 1 launch.",
+        "The grader enforces this limit on the largest case; smaller cases get\nsome slack for partial tiles."
+        " A call may launch at most 1 kernel.",
         [],
     ),
 }

@@ -8,8 +8,8 @@ Write the kernel in w04a_matmul_naive.cu, with one thread per element of the res
 checks the values, the sectors that each line requests, and, on a GPU, the time against the same kernel with rows and
 columns exchanged.
 
-Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
-loads and stores need.
+The grader enforces this limit on the largest case; smaller cases get some slack for partial tiles. Each load or store
+may touch at most 1.3 times as many sectors as its bytes require.
 """
 
 import torch

@@ -14,9 +14,9 @@ tensors forward, three backward); then the registrations, with torch.library.opc
 for a dy that is not always contiguous; and, on a GPU, the time for both directions compared with the formulas in torch
 operators.
 
-Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
-loads and stores need; at most 1.2 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
-bank conflicts.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
+may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.2
+times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per request.
 """
 
 import torch

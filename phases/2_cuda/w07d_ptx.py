@@ -11,9 +11,10 @@ kernel until they generate the code you want. The grader checks the values; that
 instructions are executed per element (a division counts as 18, a 64-bit division as 80); and, on a GPU, the time
 compared with the kernel as provided.
 
-Limits on the largest case, with room for edges on smaller ones: at most 1.1 times the sectors that the bytes of its
-loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 8 integer instructions per
-element; 16 bytes in each load and store.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
+may touch at most 1.1 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.1
+times the size of the inputs and outputs. The kernel may execute at most 8 integer instructions per output element. Each
+thread must load and store 16 bytes at a time.
 """
 
 import torch

@@ -9,10 +9,11 @@ least half of the bytes that are written to shared memory, and that no thread re
 the requested bytes, sectors, bank conflicts and wavefronts, as in sgemm_registers. On a GPU, it compares the time with
 the reference of sgemm_registers.
 
-Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
-loads and stores need; at most 5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
-bank conflicts; at most 1.2 wavefronts of shared memory per cycle of multiply-adds; at least 50% of what is stored to
-shared memory copied by cp.async.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
+may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 5
+times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per request. Shared memory accesses
+may take at most 1.2 wavefronts per 128 multiply-adds (one cycle of an SM). At least 50% of the bytes stored to shared
+memory must come from cp.async.
 """
 
 import torch

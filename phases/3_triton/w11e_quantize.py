@@ -18,8 +18,9 @@ int8_matmul takes "row" scales for both matrices; fp8_matmul takes "group" scale
 grader checks the values, the bytes moved (the kernel may read x only once), and on a GPU the time compared with
 PyTorch's operators.
 
-Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
-loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
+may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.3
+times the size of the inputs and outputs.
 """
 
 import torch

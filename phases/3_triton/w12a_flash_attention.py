@@ -14,9 +14,10 @@ that the causal mask hides, and mask only the blocks that need it. The grader ch
 the memory allocated in addition to inputs and outputs, which must not grow with tokens**2. On a GPU, it compares the
 time with the formula written as operators.
 
-Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
-and stores need; at most 5 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
-outputs as a workspace; multiply-adds executed by tensor cores.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
+may touch at most 2 times as many sectors as its bytes require. In total, global memory accesses may move at most 5
+times the size of the inputs and outputs. Any workspace may be at most 0.1 times the size of the inputs and outputs. The
+multiply-adds must run on tensor cores.
 """
 
 import torch

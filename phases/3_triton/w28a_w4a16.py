@@ -16,8 +16,9 @@ that it loads, and with few instructions: an H200 has time for three per weight.
 that are moved and allocated, and the use of tensor cores. On a GPU, it compares the time with weights that operators
 dequantize for the library.
 
-Limits on the largest case, with room for edges on smaller ones: at most 2 times the bytes of inputs and outputs moved;
-at most 0.5 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor cores.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
+memory accesses may move at most 2 times the size of the inputs and outputs. Any workspace may be at most 0.5 times the
+size of the inputs and outputs. The multiply-adds must run on tensor cores.
 """
 
 import torch

@@ -16,9 +16,9 @@ multiplications than the cache has elements. Where should each scale be applied?
 The grader checks the values and the bytes that are moved and allocated. On a GPU, it compares the time with operators
 that dequantize the cache and then compute the formula.
 
-Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
-and stores need; at most 1.5 times the bytes of inputs and outputs moved; at most 0.5 times the bytes of inputs and
-outputs as a workspace.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
+may touch at most 2 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.5
+times the size of the inputs and outputs. Any workspace may be at most 0.5 times the size of the inputs and outputs.
 """
 
 import torch

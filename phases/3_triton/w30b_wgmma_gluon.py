@@ -10,9 +10,10 @@ wgmma that reads it is done. With at most one wgmma in flight, this is the previ
 values, the bytes moved by TMA, and whether copies are in flight while wgmma instructions are issued. On a GPU, it also
 compares the time with cuBLAS.
 
-Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
-at least 50% of the bytes moved by TMA; at least 50% of the MMAs issued while a copy of the next tiles is in flight;
-multiply-adds executed by tensor cores.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
+memory accesses may move at most 6 times the size of the inputs and outputs. At least 50% of the global memory traffic
+must go through TMA. At least 50% of the MMAs must be issued while a copy of the next tiles is in flight. The
+multiply-adds must run on tensor cores.
 """
 
 import torch

@@ -16,8 +16,8 @@ billion. An address is a multiple of the element size, but not necessarily of an
 memory. The grader checks the values, that there is one launch for the whole list, the bytes moved, and on a GPU the
 time compared with one launch per tensor.
 
-Limits on the largest case, with room for edges on smaller ones: at most 1.6 times the bytes of inputs and outputs
-moved; at most 1 launch.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
+memory accesses may move at most 1.6 times the size of the inputs and outputs. A call may launch at most 1 kernel.
 
 Start with the table, with one row per tensor: its addresses, its length, and the values that depend on its step. Then
 let each program find its tensor and its part of that tensor.

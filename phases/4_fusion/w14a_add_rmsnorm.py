@@ -9,9 +9,9 @@ Start from the fused softmax, in which one program holds a row in registers. Wri
 The grader checks the values and the bytes moved, and on a GPU it compares the time with an addition followed by
 rms_norm.
 
-Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
-loads and stores need; at most 1.4 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
-bank conflicts.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
+may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.4
+times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per request.
 """
 
 import torch

@@ -16,8 +16,9 @@ that start at multiples of 16 bytes. If the rows do not, another kernel of yours
 and out at the end. The grader checks the values, the use of tensor cores, and the bytes moved, and on a GPU it compares
 the time with cuBLAS plus one kernel for all the rest.
 
-Limits on the largest case, with room for edges on smaller ones: at most 3.5 times the bytes of inputs and outputs
-moved; at most 0.9 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor cores.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
+memory accesses may move at most 3.5 times the size of the inputs and outputs. Any workspace may be at most 0.9 times
+the size of the inputs and outputs. The multiply-adds must run on tensor cores.
 """
 
 import torch

@@ -17,9 +17,9 @@ because a single long sequence has to fill the whole GPU. The grader checks the 
 that is allocated in addition to inputs and output. On a GPU, it compares the time with PyTorch's operators, which
 gather each sequence's pages and evaluate the formula.
 
-Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
-and stores need; at most 1.5 times the bytes of inputs and outputs moved; at most 0.85 times the bytes of inputs and
-outputs as a workspace.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
+may touch at most 2 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.5
+times the size of the inputs and outputs. Any workspace may be at most 0.85 times the size of the inputs and outputs.
 """
 
 import torch

@@ -17,8 +17,9 @@ tiles, which are neighbors. The grader checks the values (exactly, for small int
 bytes moved. On a GPU, it compares the time with a loop over experts with cuBLAS, for which the host has to wait for the
 offsets. The limit on bytes leaves no room for the weights of experts without rows.
 
-Limits on the largest case, with room for edges on smaller ones: at most 2.5 times the bytes of inputs and outputs
-moved; multiply-adds executed by tensor cores.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
+memory accesses may move at most 2.5 times the size of the inputs and outputs. The multiply-adds must run on tensor
+cores.
 """
 
 import torch

@@ -16,8 +16,9 @@ with one key head and 8,500 tokens, no program may read more than 1/132 of k or 
 same bits in all orders, the shares of k and v that a program reads, and the bytes that are moved and allocated. On a
 GPU, it compares the time with the formula written as operators.
 
-Limits on the largest case, with room for edges on smaller ones: at most 2 times the bytes of inputs and outputs moved;
-at most 0.5 times the bytes of inputs and outputs as a workspace.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
+memory accesses may move at most 2 times the size of the inputs and outputs. Any workspace may be at most 0.5 times the
+size of the inputs and outputs.
 """
 
 import torch

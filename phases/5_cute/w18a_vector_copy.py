@@ -10,8 +10,9 @@ layout. `cute.copy` then copies a thread's values with a single access. The last
 Start with one element per thread and an `if`. Widen the accesses when this version is correct. The grader checks that
 the copy is equal bit for bit, and counts the requested sectors. On a GPU, it compares the time with PyTorch's copy.
 
-Limits on the largest case, with room for edges on smaller ones: at most 1.05 times the sectors that the bytes of its
-loads and stores need; at most 1.05 times the bytes of inputs and outputs moved.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
+may touch at most 1.05 times as many sectors as its bytes require. In total, global memory accesses may move at most
+1.05 times the size of the inputs and outputs.
 """
 
 import cutlass

@@ -18,9 +18,10 @@ Start with squares of one element and a shared-memory layout without a swizzle. 
 equal bit for bit, and that accesses to global memory have 16 bytes where the shape allows it. It also counts the
 requested sectors and the bank conflicts. On a GPU, it compares the time with x.t().contiguous().
 
-Limits on the largest case, with room for edges on smaller ones: at most 1.1 times the sectors that the bytes of its
-loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 0.5 wavefronts per request added
-by bank conflicts; 16 bytes in each load and store.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
+may touch at most 1.1 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.1
+times the size of the inputs and outputs. Bank conflicts may add at most 0.5 wavefronts per request. Each thread must
+load and store 16 bytes at a time.
 """
 
 from typing import NamedTuple

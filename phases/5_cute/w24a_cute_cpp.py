@@ -9,9 +9,10 @@ Write the kernel in w24a_cute_cpp.cu with CuTe's headers, which come with `pip i
 here. The grader checks the values (products of small integers exactly), that tensor cores compute them, races, the
 bytes moved and their sectors, bank conflicts, and on a GPU compares the time with cuBLAS.
 
-Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
-and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by bank
-conflicts; multiply-adds executed by tensor cores.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
+may touch at most 2 times as many sectors as its bytes require. In total, global memory accesses may move at most 3.5
+times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per request. The multiply-adds must
+run on tensor cores.
 """
 
 import torch

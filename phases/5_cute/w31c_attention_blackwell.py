@@ -22,9 +22,10 @@ The TMA loads, the copies between tensor memory and registers, and the launch ar
 outputs, and every wait. Only on an sm_100 GPU, it also compares the time with the formula written as PyTorch operators.
 The PTX machine runs sm_100a as the manual describes it. It hasn't been confirmed on hardware yet.
 
-Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
-and stores need; at most 5 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
-outputs as a workspace; multiply-adds executed by tensor cores.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
+may touch at most 2 times as many sectors as its bytes require. In total, global memory accesses may move at most 5
+times the size of the inputs and outputs. Any workspace may be at most 0.1 times the size of the inputs and outputs. The
+multiply-adds must run on tensor cores.
 """
 
 import math

@@ -7,8 +7,9 @@ elements: offsets need 64 bits.
 Write the kernel in w01b_vector_add.cu, then launch it here. The grader checks the values at sizes around a block, the
 bytes that the kernel moves, and, on a GPU, its time against torch.add.
 
-Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
-loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
+may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.3
+times the size of the inputs and outputs.
 
 Traffic: an addition moves 12 bytes per element, in two reads and a write. An H200 performs 30 trillion additions and
 copies 4.28 TB per second, so the bytes take 80 times longer; the measured ceiling is 12 n bytes at copy speed.

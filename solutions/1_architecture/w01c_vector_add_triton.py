@@ -7,8 +7,9 @@ elements, so 32-bit offsets suffice.
 One program adds BLOCK elements. The grader checks the values at sizes around a block, the bytes that the kernel moves,
 and, on a GPU, its time against torch.add.
 
-Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
-loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
+may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.3
+times the size of the inputs and outputs.
 
 Traffic: an addition moves 12 bytes per element, in two reads and a write. It is memory bound, so the ceiling is 12 n
 bytes at copy speed. 1024 elements in 4 warps are 8 elements per thread, in two 16-byte accesses to each vector, which

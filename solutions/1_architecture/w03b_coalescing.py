@@ -8,8 +8,9 @@ elements: offsets need 64 bits.
 Write the kernel in w03b_coalescing.cu, then launch it here. The grader checks the values, the sectors that each line
 requests, and, on a GPU, the time against a kernel with one thread per row.
 
-Limits on the largest case, with room for edges on smaller ones: at most 1.1 times the sectors that the bytes of its
-loads and stores need; at most 1.2 times the bytes of inputs and outputs moved.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
+may touch at most 1.1 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.2
+times the size of the inputs and outputs.
 
 Traffic: the kernel moves 8 bytes per element, in one read and one write, and reads 8 bytes of index per row. It
 computes nothing, so the measured ceiling is copy speed. Rows of 512 floats, or 2 KiB, take the same time in random

@@ -7,9 +7,9 @@ Tensors may have more than 2**32 elements: offsets need 64 bits.
 Write the kernel in w03c_transpose.cu, then launch it here. The grader checks the values, the sectors and bank conflicts
 of each line, and, on a GPU, the time against x.t().contiguous().
 
-Limits on the largest case, with room for edges on smaller ones: at most 1.1 times the sectors that the bytes of its
-loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 0.5 wavefronts per request added
-by bank conflicts.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
+may touch at most 1.1 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.1
+times the size of the inputs and outputs. Bank conflicts may add at most 0.5 wavefronts per request.
 
 Traffic: the kernel reads and writes each element once, which is 8 bytes per element in float32 and 4 in bfloat16, and
 performs no arithmetic. The measured ceiling is a copy of the same size. Once both sides are coalesced, the kernel is

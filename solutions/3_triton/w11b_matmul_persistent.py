@@ -9,8 +9,8 @@ Create descriptors for a, b, and out, launch as many programs as there are SMs, 
 programs, p + 2 programs, and so on. The grader checks the values (exactly, for small integers), the use of tensor
 cores, and on a GPU the time compared with cuBLAS.
 
-Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
-multiply-adds executed by tensor cores.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
+memory accesses may move at most 6 times the size of the inputs and outputs. The multiply-adds must run on tensor cores.
 
 Operations: 2 m n k, 1.1e12 at 8192^3. The tensor cores limit the kernel. Between two tiles, they would be idle while a
 tile is stored and the first blocks of the next are loaded. Here those loads are in flight before the previous tile is

@@ -18,8 +18,9 @@ int8_matmul takes "row" scales for both matrices; fp8_matmul takes "group" scale
 grader checks the values, the bytes moved (the kernel may read x only once), and on a GPU the time compared with
 PyTorch's operators.
 
-Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
-loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
+may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.3
+times the size of the inputs and outputs.
 
 Bytes: 2 read and 1 written per value, and 4 per scale, 403 MB + 4 MB for 16384 x 8192 in groups, or 0.1 ms at the 4.2
 TB/s at which an H200 copies. A tile stays in registers from its load to its store, so the kernel reads x only once. A

@@ -15,8 +15,9 @@ only grow from call to call. Here, the grader launches all ranks on one device, 
 several GPUs, each GPU launches its own rank, with `first` as this rank and one block along axis 1. Each rank sends 2
 (world - 1) / world of the vector, as in a ring. A small vector takes only the time of two flags.
 
-Limits on the largest case, with room for edges on smaller ones: at most 1.25 times the sectors that the bytes of its
-loads and stores need; at most 2.25 times the bytes of inputs and outputs moved.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
+may touch at most 1.25 times as many sectors as its bytes require. In total, global memory accesses may move at most
+2.25 times the size of the inputs and outputs.
 """
 
 import torch

@@ -15,9 +15,10 @@ pairs within a chunk and a state between chunks. The grader checks the values, t
 (all pairs of the largest case take 8 for each element), the bytes that are moved, and the memory that is allocated in
 addition to inputs and outputs. On a GPU, it compares the time with chunks written as operators.
 
-Limits on the largest case, with room for edges on smaller ones: at most 4 times the bytes of inputs and outputs moved;
-at most 5 special functions (such as exponentials) per element; at most 1 times the bytes of inputs and outputs as a
-workspace.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
+memory accesses may move at most 4 times the size of the inputs and outputs. The kernel may evaluate at most 5 special
+functions (such as exponentials) per output element. Any workspace may be at most 1 times the size of the inputs and
+outputs.
 
 Bytes: q, k, v, and out have 4 head elements for each token and head, and g has a float32. Moving them once takes 1.1 GB
 for 4 x 32 heads of 128 with 8,192 tokens, or 0.24 ms at the 4.5 TB/s that an H200 reads. Operations: for each token and

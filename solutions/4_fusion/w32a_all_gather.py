@@ -23,8 +23,8 @@ ranks exchange the same heads. With several GPUs, each GPU launches its own rank
 rank's inputs are then written before its own launch, but this launch doesn't order anything for its peers. So if a rank
 reads a peer's inputs before the peer has raised a flag, the grader reports a race.
 
-Limits on the largest case, with room for edges on smaller ones: at most 0.75 times the bytes of inputs and outputs as a
-workspace.
+The grader enforces this limit on the largest case; smaller cases get some slack for partial tiles. Any workspace may be
+at most 0.75 times the size of the inputs and outputs.
 
 Why two slots suffice: a rank puts step s + 2 after it has seen every peer's flag for step s + 1, and a peer raises this
 flag after it has read step s. With one slot, a fast rank overwrites data that a slow peer is still reading.

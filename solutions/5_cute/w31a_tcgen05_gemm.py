@@ -20,9 +20,10 @@ Write the new parts: the allocation of tensor memory in `multiply`, `multiply_st
 The grader checks the values and that TMA and tensor cores do the work. Only on an sm_100 GPU, it also compares the time
 with cuBLAS. The PTX machine runs sm_100a as the manual describes it. It hasn't been confirmed on hardware yet.
 
-Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
-at least 50% of the bytes moved by TMA; at least 50% of the MMAs issued while a copy of the next tiles is in flight;
-multiply-adds executed by tensor cores.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
+memory accesses may move at most 6 times the size of the inputs and outputs. At least 50% of the global memory traffic
+must go through TMA. At least 50% of the MMAs must be issued while a copy of the next tiles is in flight. The
+multiply-adds must run on tensor cores.
 
 Bound: 2 m n k operations. A tile of 128 x 256 does 85 of them per byte that TMA loads. Its accumulator takes 256 of the
 512 columns of tensor memory, three stages take 144 KB of shared memory, and the rounded tile takes 64 KB. The kernel

@@ -17,9 +17,10 @@ Start with one program per row and an online maximum and sum, chunk by chunk; th
 The grader checks the values, the bytes moved, and the memory allocated, and on a GPU it compares the time with
 PyTorch's operators.
 
-Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
-loads and stores need; at most 1.8 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
-bank conflicts; at most 0.1 times the bytes of inputs and outputs as a workspace.
+The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
+may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.8
+times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per request. Any workspace may be
+at most 0.1 times the size of the inputs and outputs.
 
 Bytes: the loss alone reads the logits, 2.1 GB for 8192 x 128256 bfloat16, 0.47 ms at the 4.5 TB/s at which an H200
 reads. With the gradient, the kernel writes as many bytes again, 1.0 ms at the 4.2 TB/s at which an H200 copies.

@@ -26,8 +26,8 @@ def limit(sentence: str, is_allowed: Callable[[Any], bool] = lambda value: True,
     """Return a dataclass field that holds a limit. None and False set no limit.
 
     Args:
-        sentence: The words of the statement, for `str.format` with the value. {s} and {es} are the plural endings of a
-            noun that the value counts.
+        sentence: The sentence of the statement, for `str.format` with the value. {s} is the plural ending of a noun
+            that the value counts.
         is_allowed: Returns whether a value can be reached and limits something.
         default: The value of a declaration that does not name the limit.
     """
@@ -49,14 +49,16 @@ def describe_limits(*declarations: Any) -> str:
     Upper bounds come first, in the order of the declarations and of their fields.
     """
     sentences = [
-        rule.sentence.format(value, s="" if value == 1 else "s", es="" if value == 1 else "es")
+        rule.sentence.format(value, s="" if value == 1 else "s")
         for declaration in declarations
         for _, value, rule in _limits_of(declaration)
     ]
     if not sentences:
         return ""
-    sentences.sort(key=lambda sentence: not sentence.startswith("at most"))
-    return fill(f"Limits on the largest case, with room for edges on smaller ones: {'; '.join(sentences)}.", _WIDTH)
+    sentences.sort(key=lambda sentence: "at most" not in sentence)
+    limits = "this limit" if len(sentences) == 1 else "these limits"
+    opening = f"The grader enforces {limits} on the largest case; smaller cases get some slack for partial tiles."
+    return fill(" ".join([opening, *sentences]), _WIDTH, break_on_hyphens=False)
 
 
 def _limits_of(declaration: Any) -> Iterator[tuple[str, Any, _Limit]]:

@@ -57,24 +57,32 @@ class Traffic:
     """
 
     sectors: float | None = limit(
-        "at most {:g} times the sectors that the bytes of its loads and stores need", lambda factor: factor >= 1
+        "Each load or store may touch at most {:g} times as many sectors as its bytes require.",
+        lambda factor: factor >= 1,
     )
-    bytes: float | None = limit("at most {:g} times the bytes of inputs and outputs moved", lambda factor: factor >= 1)
+    bytes: float | None = limit(
+        "In total, global memory accesses may move at most {:g} times the size of the inputs and outputs.",
+        lambda factor: factor >= 1,
+    )
     large: float | None = None
     edges: float | None = 0.02
     bank_conflicts: float | None = limit(
-        "at most {:g} wavefront{s} per request added by bank conflicts", lambda wavefronts: wavefronts >= 0
+        "Bank conflicts may add at most {:g} wavefront{s} per request.", lambda wavefronts: wavefronts >= 0
     )
     shared: float | None = limit(
-        "at most {:g} wavefront{s} of shared memory per cycle of multiply-adds", lambda wavefronts: wavefronts > 0
+        "Shared memory accesses may take at most {:g} wavefront{s} per 128 multiply-adds (one cycle of an SM).",
+        lambda wavefronts: wavefronts > 0,
     )
     same_address: float | None = limit(
-        "at most {:g} lane{s} of an atomic at one address on average", lambda lanes: lanes >= 1
+        "On average, at most {:g} lane{s} of an atomic may target the same address.", lambda lanes: lanes >= 1
     )
     asynchronous: float | None = limit(
-        "at least {:.0%} of what is stored to shared memory copied by cp.async", lambda share: 0 < share <= 1
+        "At least {:.0%} of the bytes stored to shared memory must come from cp.async.",
+        lambda share: 0 < share <= 1,
     )
-    bulk: float | None = limit("at least {:.0%} of the bytes moved by TMA", lambda share: 0 < share <= 1)
+    bulk: float | None = limit(
+        "At least {:.0%} of the global memory traffic must go through TMA.", lambda share: 0 < share <= 1
+    )
 
     def __post_init__(self) -> None:
         check_limits("traffic: ", self)
@@ -95,10 +103,15 @@ class Instructions:
         registers_only: Require a kernel without a stack frame and spills, for the kernel that executes most.
     """
 
-    access_bytes: int | None = limit("{} bytes in each load and store", lambda width: width in (2, 4, 8, 16))
-    integer: float | None = limit("at most {:g} integer instructions per element", lambda number: number > 0)
+    access_bytes: int | None = limit(
+        "Each thread must load and store {} bytes at a time.", lambda width: width in (2, 4, 8, 16)
+    )
+    integer: float | None = limit(
+        "The kernel may execute at most {:g} integer instructions per output element.", lambda number: number > 0
+    )
     special: float | None = limit(
-        "at most {:g} special functions (such as exponentials) per element", lambda number: number > 0
+        "The kernel may evaluate at most {:g} special functions (such as exponentials) per output element.",
+        lambda number: number > 0,
     )
     registers_only: bool = False
 
@@ -243,10 +256,10 @@ class Exercise:
     # What is counted on the PTX machine.
     traffic: Traffic = field(default_factory=Traffic)
     workspace: float | None = limit(
-        "at most {:g} times the bytes of inputs and outputs as a workspace", lambda factor: factor >= 0
+        "Any workspace may be at most {:g} times the size of the inputs and outputs.", lambda factor: factor >= 0
     )
     active_lanes: float | None = limit(
-        "at least {:g} active lanes in the average instruction", lambda lanes: 0 < lanes <= 32
+        "On average, an instruction must have at least {:g} active lanes.", lambda lanes: 0 < lanes <= 32
     )
     instructions: Instructions = field(default_factory=Instructions)
     # Which machine runs it, and which grader grades it.
@@ -261,10 +274,11 @@ class Exercise:
     measures_reads: bool = False
     # What the kernels have to use, and may use.
     overlap: float | None = limit(
-        "at least {:.0%} of the MMAs issued while a copy of the next tiles is in flight", lambda share: 0 < share <= 1
+        "At least {:.0%} of the MMAs must be issued while a copy of the next tiles is in flight.",
+        lambda share: 0 < share <= 1,
     )
-    tensor_cores: bool = limit("multiply-adds executed by tensor cores", default=False)
-    launches: int | None = limit("at most {:g} launch{es}", lambda launches: launches > 0)
+    tensor_cores: bool = limit("The multiply-adds must run on tensor cores.", default=False)
+    launches: int | None = limit("A call may launch at most {:g} kernel{s}.", lambda launches: launches > 0)
     ranks: bool = False
     products: bool = False
     deterministic: bool = False

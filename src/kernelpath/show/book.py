@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import io
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +25,13 @@ GLOSSARY = "notebooks/glossary.md"
 NO_GPU = "no GPU"
 
 _METADATA = "kernelpath"
+
+# Functions of kernelpath.show.notebook that read only their arguments and files of the course. All others may run a
+# kernel, take a time, or depend on the installed compilers.
+SAME_ON_EVERY_MACHINE = frozenset({"ask", "hold", "show", "steps"})
+
+# The names of the modules whose functions `depends_on_machine` knows.
+_MODULES = {"answers", "notebook"}
 
 # The folder of installed packages, which differs between machines.
 _INSTALLED = re.compile(r"(?<![^\s>])/[^\s<>]*/site-packages/")
@@ -87,8 +96,9 @@ def _set_machine(page: NotebookNode, name: str) -> None:
 def keep_gpu_outputs(executed: NotebookNode, previous: NotebookNode) -> int:
     """Copy the outputs that a GPU made of unchanged cells into a page that was executed without a GPU.
 
-    An author who adds a cell on a laptop renews the page without losing the numbers that a laptop cannot measure.
-    Returns the number of cells that keep their outputs.
+    An author who adds a cell on a laptop renews the page without losing the numbers that a laptop cannot measure. Cells
+    that are the same on every machine, such as questions, keep their new outputs, since the wording of a question
+    changes without a change of its cell. Returns the number of cells that keep their previous outputs.
     """
     gpu = machine(previous)
     if not gpu:
@@ -102,12 +112,63 @@ def keep_gpu_outputs(executed: NotebookNode, previous: NotebookNode) -> int:
     for cell in executed.cells:
         earlier = recorded.get((cell.get("id", ""), cell.source))
         if cell.cell_type == "code" and earlier is not None:
-            cell.outputs = earlier.outputs
             cell.metadata = earlier.metadata
-            kept_count += 1
+            if depends_on_machine(cell.source):
+                cell.outputs = earlier.outputs
+                kept_count += 1
     if kept_count:
         executed.metadata[_METADATA] = previous.metadata[_METADATA]
     return kept_count
+
+
+def is_question(source: str) -> bool:
+    """Return whether a cell shows a question, and nothing that depends on the machine or on another cell."""
+    # The first prediction of a page also announces that the page shows its answers, so a prediction is not by itself.
+    return "notebook.ask(" in source and "notebook.hold(" not in source and not depends_on_machine(source)
+
+
+def depends_on_machine(source: str) -> bool:
+    """Return whether a cell may show something else on another machine.
+
+    It cannot if its statements only assign and show literals, arithmetic of `kernelpath.show.answers`, and what the
+    functions of SAME_ON_EVERY_MACHINE read. A variable of another cell counts as measured.
+    """
+    try:
+        statements = ast.parse(source).body
+    except SyntaxError:  # magics, such as %%cuda
+        return True
+    assigned: set[str] = set()
+    for statement in statements:
+        if isinstance(statement, ast.Assign):
+            targets = list(itertools.chain.from_iterable(map(ast.walk, statement.targets)))
+            # The target x[0] would change an x of another cell.
+            is_new = not any(isinstance(node, (ast.Attribute, ast.Subscript)) for node in targets)
+            variables = {node.id for node in targets if isinstance(node, ast.Name)}
+            if not is_new or variables & _MODULES or not _is_same_everywhere(statement.value, assigned):
+                return True
+            assigned |= variables
+        elif not (isinstance(statement, ast.Expr) and _is_same_everywhere(statement.value, assigned)):
+            return True
+    return False
+
+
+def _is_same_everywhere(expression: ast.expr, assigned: set[str]) -> bool:
+    """Return whether an expression has one value on all machines, as far as its text shows it.
+
+    Args:
+        assigned: The variables that have one value on all machines.
+    """
+    functions = [node.func for node in ast.walk(expression) if isinstance(node, ast.Call)]
+    # A name or an attribute outside of these calls could be anything.
+    names = [node for node in ast.walk(expression) if isinstance(node, (ast.Name, ast.Attribute))]
+    allowed: list[ast.expr] = [node for node in names if isinstance(node, ast.Name) and node.id in assigned]
+    for function in functions:
+        if not (isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name)):
+            return False
+        module = function.value.id
+        if module == "answers" or (module == "notebook" and function.attr in SAME_ON_EVERY_MACHINE):
+            allowed += [function, function.value]
+    return all(node in allowed for node in names)
 
 
 def unfold_details(source: str) -> str:

@@ -47,11 +47,29 @@ def execute(
         KernelDied: A cell ended the kernel's process.
     """
     import nbformat
+
+    return run(
+        nbformat.read(path, as_version=4), path.parent, tree=tree, through=through, record=record, timeout=timeout
+    )
+
+
+def run(
+    notebook: NotebookNode,
+    folder: Path,
+    *,
+    tree: Tree = "expert",
+    through: bool = True,
+    record: Path | None = None,
+    timeout: int = 300,
+) -> NotebookNode:
+    """Run the cells of a notebook in a kernel of its own that starts in `folder`, and return it with its outputs.
+
+    The other arguments are those of `execute`.
+    """
     from nbclient import NotebookClient
     from nbclient.exceptions import DeadKernelError
     from traitlets.config import Config
 
-    notebook: NotebookNode = nbformat.read(path, as_version=4)
     folders = [str(Path(package.__path__[0]).parent) for package in (kernelpath, warpcheck)]
     search_path = [*folders, os.environ.get("PYTHONPATH", "")]
     environment = {
@@ -76,7 +94,7 @@ def execute(
             record_timing=False,
             on_cell_start=note_start,
             config=Config(KernelManager={"transport": "ipc", "ip": f"{sockets}/kernel"}),
-            resources={"metadata": {"path": str(path.parent)}},
+            resources={"metadata": {"path": str(folder)}},
         )
         try:
             client.execute(env=environment)
@@ -85,10 +103,37 @@ def execute(
     return notebook
 
 
+def renew_questions(notebook: NotebookNode, page: NotebookNode, folder: Path) -> NotebookNode | None:
+    """Give an executed copy the notebook's current text and the current wording of its questions.
+
+    Only questions run, and all other cells keep their outputs. Returns None if the code has changed.
+
+    Args:
+        folder: The folder of the notebook.
+    """
+    import nbformat
+
+    if (renewed := book.update_text(notebook, page)) is None:
+        return None
+    questions = [cell for cell in renewed.cells if cell.cell_type == "code" and book.is_question(cell.source)]
+    if questions:
+        setup = nbformat.v4.new_code_cell("from kernelpath.show import notebook\n\nnotebook.setup()")
+        copies = [nbformat.v4.new_code_cell(cell.source, id=cell["id"]) for cell in questions]
+        executed = run(
+            nbformat.v4.new_notebook(cells=[setup, *copies], metadata={"kernelspec": notebook.metadata["kernelspec"]}),
+            folder,
+        )
+        cleaned = book.clean_executed(executed)
+        for question, copy in zip(questions, cleaned.cells[1:], strict=True):
+            question.outputs = copy.outputs
+    return renewed
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Execute notebooks and write those that run to their end into the book, or into another folder.
 
-    Without a GPU, cells whose code has not changed keep the outputs that a GPU made.
+    Without a GPU, cells whose code has not changed keep the outputs that a GPU made, unless they are the same on every
+    machine, such as questions.
     """
     import nbformat
     from nbclient.exceptions import CellExecutionError, CellTimeoutError
@@ -100,25 +145,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--into", type=Path, help="write below this folder, each into that of its phase; default: book")
     parser.add_argument("--record", type=Path, help="a JSON file for the results that only a GPU can give")
-    parser.add_argument(
+    partial = parser.add_mutually_exclusive_group()
+    partial.add_argument(
         "--texts", action="store_true", help="run nothing: renew the text around code that has not changed"
     )
+    partial.add_argument("--questions", action="store_true", help="as --texts, but run the cells that show a question")
     options = parser.parse_args(arguments)
     failed = 0
     gpu = gpu_name()
     for path in options.notebooks or all_notebooks():
         target = (options.into or places.checkout() / book.FOLDER) / path.absolute().parent.name / path.name
         try:
-            executed = (
-                book.update_text(nbformat.read(path, 4), nbformat.read(target, 4))
-                if options.texts
-                else book.clean_executed(
+            if options.texts:
+                executed = book.update_text(nbformat.read(path, 4), nbformat.read(target, 4))
+            elif options.questions:
+                executed = renew_questions(nbformat.read(path, 4), nbformat.read(target, 4), path.parent)
+            else:
+                executed = book.clean_executed(
                     execute(path, tree=options.tree, record=options.record),
                     gpu,
                     date=datetime.date.today().isoformat(),
                     versions=packages.versions(),
                 )
-            )
         except (CellExecutionError, CellTimeoutError, KernelDied) as error:
             print(f"{path.name}: {error}", file=sys.stderr)
             failed += 1
@@ -127,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"{path.name}: its code has changed; execute it", file=sys.stderr)
             failed += 1
             continue
-        if not (gpu or options.texts) and target.is_file():
+        if not (gpu or options.texts or options.questions) and target.is_file():
             previous = nbformat.read(target, 4)
             if unchanged := book.keep_gpu_outputs(executed, previous):
                 renewed = sum(cell.cell_type == "code" for cell in executed.cells) - unchanged
