@@ -2,7 +2,7 @@
 
 stencil(x) takes a contiguous float32 vector of any length and returns a new vector of the same length, smoothed with a
 triangular filter of radius 8: out[i] = sum of (9 - |k|) * x[i + k] / 81 for k = -8 .. 8, where x is 0 outside the
-vector. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
+vector. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements, so offsets need 64 bits.
 
 Write the kernel in w02c_stencil.cu, then launch it here. The grader checks the values, the bytes that the kernel
 requests, its bank conflicts, and, on a GPU, its time against a kernel in which every thread loads its 17 values itself.

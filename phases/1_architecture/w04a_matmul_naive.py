@@ -2,7 +2,7 @@
 
 matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n) and returns a @ b as a new contiguous tensor
 of shape (m, n). k and n may be any size from 1 up; m is 1 to 500,000, because a grid has at most 65,535 blocks in y.
-The accumulators are strict float32: no TF32. Tensors may have more than 2**32 elements: offsets need 64 bits.
+The accumulators are strict float32: no TF32. Tensors may have more than 2**32 elements, so offsets need 64 bits.
 
 Write the kernel in w04a_matmul_naive.cu, with one thread per element of the result, then launch it here. The grader
 checks the values, the sectors that each line requests, and, on a GPU, the time against the same kernel with rows and

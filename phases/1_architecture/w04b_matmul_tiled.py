@@ -2,7 +2,7 @@
 
 matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size from 1 up, and returns a @ b as
 a new contiguous tensor of shape (m, n). The accumulators are strict float32: no TF32. a and b are not always aligned to
-16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
+16 bytes. Tensors may have more than 2**32 elements, so offsets need 64 bits.
 
 Write the kernel in w04b_matmul_tiled.cu, then launch it here. The grader checks the values, the requested bytes (tiles
 have to be at least 32 wide), the bank conflicts, and, on a GPU, the time against the naive kernel.

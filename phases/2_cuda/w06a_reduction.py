@@ -4,7 +4,7 @@ vector_sum(x) takes a contiguous float32 vector with one or more elements, which
 aligned to 16 bytes (x[1:] is a legal input). The function returns the sum as a new one-element float32 tensor; a NaN or
 infinities of both signs give NaN, as they do in torch.sum. The error may be at most 2e-5 times the sum of the
 magnitudes; a single float32 accumulator that adds a million values one by one has a larger error. Tensors may have more
-than 2**32 elements: offsets need 64 bits.
+than 2**32 elements, so offsets need 64 bits.
 
 The same inputs must give the same bits in every call, whichever block runs first. float32 additions round, so their
 order affects the last bits. atomicAdd on a float adds in the order in which blocks arrive, so a kernel that ends with

@@ -4,7 +4,7 @@ gelu(x, approximate) takes a contiguous float32 or bfloat16 tensor of any size, 
 a legal input), and returns x * Phi(x) as a new tensor of the same dtype, computed in float32. approximate is "none" for
 Phi(x) = (1 + erf(x / sqrt(2))) / 2, or "tanh" for (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2, as in
 torch.nn.functional.gelu. x may contain finite values of any size, and NaN, which stays NaN. Tensors may have more than
-2**32 elements: offsets need 64 bits.
+2**32 elements, so offsets need 64 bits.
 
 Write the kernel in w07b_gelu.cu, then launch it here. The grader checks the values, the bytes that the kernel moves,
 and, on a GPU, the time compared with the formula in torch's operators.

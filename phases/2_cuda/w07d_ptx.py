@@ -2,7 +2,7 @@
 
 hardswish(x) takes a float32 matrix with any numbers of rows and columns below 2**31. Rows are contiguous, but the row
 stride may exceed the row length: x[:, :100] of a wider matrix is a legal input. It returns x * min(max(x + 3, 0), 6) /
-6 as a new contiguous tensor. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets
+6 as a new contiguous tensor. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements, so offsets
 need 64 bits.
 
 The kernel in w07d_ptx.cu is correct. `kp profile ptx --sass` shows the compilers' output, line by line; rewrite the

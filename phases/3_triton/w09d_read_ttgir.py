@@ -10,8 +10,9 @@ but without source locations. In such a file
   `tt.store %2, %4 : tensor<64x32x!tt.ptr<f32>, #blocked>` stores one. Masks may follow the operands;
 - `%5 = ttg.convert_layout %4 : tensor<64x32xf32, #blocked> -> tensor<64x32xf32, #blocked1>` moves values to the threads
   that hold them in another layout. Element types are f64, i64, f32, i32, f16, bf16, i16, and i8;
-- `#ttg.slice<{dim = 1, parent = #blocked}>` instead of a layout's name: the tensor has one dimension, which is the
-  other dimension of the parent. The tensor is held as if it had an extent of 1 in dimension `dim` of the parent.
+- `#ttg.slice<{dim = 1, parent = #blocked}>` instead of a layout's name: the tensor has one dimension, namely the
+  dimension of the parent that is not `dim`. The tensor is held as if it had an extent of 1 in dimension `dim` of
+  the parent.
 
 In a blocked layout, a thread holds sizePerThread consecutive elements in each dimension. The threads of a warp form a
 grid of threadsPerWarp, and the warps form a grid of warpsPerCTA. Both are numbered along order[0] first. If a tensor

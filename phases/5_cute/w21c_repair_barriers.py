@@ -13,7 +13,7 @@ of these faults.
 
 The grader checks the values, and that the machine finds no fault in any order of warps. It counts changed statements,
 and allows at most 1 in bytes, 1 in arrivals, 1 in parity, 1 in proxies, and none outside of the kernels except an
-#include. It also checks CAUSES. A statement that moves counts twice. Comments, line breaks and CAUSES do not count.
+#include. It also checks CAUSES. A moved statement counts as two changes. Comments, line breaks and CAUSES do not count.
 """
 
 import torch

@@ -12,8 +12,8 @@ kernels hang, and others return the right sums.
 
 The grader checks the values, and that the machine finds no fault in any order of warps and blocks. It counts changed
 statements, and allows at most 2 in persistent, 1 in epilogue, 1 in pingpong, 1 in cluster, and none outside of the
-kernels except an #include. It also checks CAUSES. A statement that moves counts twice. Comments, line breaks and CAUSES
-do not count.
+kernels except an #include. It also checks CAUSES. A moved statement counts as two changes. Comments, line breaks and
+CAUSES do not count.
 """
 
 import torch

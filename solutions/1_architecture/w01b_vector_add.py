@@ -2,7 +2,7 @@
 
 vector_add(x, y) takes two float32 vectors of the same length, which may be any length. They are contiguous, but not
 always aligned to 16 bytes (x[1:] is a legal input). It returns x + y as a new tensor. Tensors may have more than 2**32
-elements: offsets need 64 bits.
+elements, so offsets need 64 bits.
 
 Write the kernel in w01b_vector_add.cu, then launch it here. The grader checks the values at sizes around a block, the
 bytes that the kernel moves, and, on a GPU, its time against torch.add.

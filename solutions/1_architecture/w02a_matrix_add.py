@@ -2,8 +2,8 @@
 
 matrix_add(x, y) takes two float32 matrices of the same shape, with any number of columns and up to 500,000 rows (a grid
 has at most 65,535 blocks in y). Rows are contiguous, but the row stride may exceed the row length: x[:, :100] of a
-wider matrix is a legal input. It returns x + y as a new contiguous tensor. Tensors may have more than 2**32 elements:
-offsets need 64 bits.
+wider matrix is a legal input. It returns x + y as a new contiguous tensor. Tensors may have more than 2**32 elements,
+so offsets need 64 bits.
 
 Write the kernel in w02a_matrix_add.cu, then launch it here. The grader checks the values, the sectors that each line
 requests, and, on a GPU, the time against torch.add.

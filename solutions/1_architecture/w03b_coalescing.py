@@ -3,7 +3,7 @@
 gather_rows(table, index) takes a contiguous float32 table of any shape and a vector of int64 indices, and returns the
 rows table[index] as a new contiguous tensor. An embedding layer does this for its tokens. An index may occur more than
 once, and the table is not always aligned to 16 bytes. Rows are copied bit for bit. Tensors may have more than 2**32
-elements: offsets need 64 bits.
+elements, so offsets need 64 bits.
 
 Write the kernel in w03b_coalescing.cu, then launch it here. The grader checks the values, the sectors that each line
 requests, and, on a GPU, the time against a kernel with one thread per row.

@@ -1,8 +1,7 @@
 """Transpose: the launch.
 
 transpose(x) takes a contiguous matrix of any shape, float32 or bfloat16, and returns x.t() as a new contiguous tensor,
-bit for bit. x is not always aligned to 16 bytes.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+bit for bit. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements, so offsets need 64 bits.
 
 Write the kernel in w03c_transpose.cu, then launch it here. The grader checks the values, the sectors and bank conflicts
 of each line, and, on a GPU, the time against x.t().contiguous().

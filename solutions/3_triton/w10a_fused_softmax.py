@@ -3,7 +3,7 @@
 fused_softmax(x) takes a contiguous 2-D bfloat16 or float32 tensor with any number of rows and 1 to 131072 columns. It
 returns a new tensor of the same shape and dtype, out[r, c] = exp(x[r, c] - m) / sum of exp(x[r, :] - m), where m is the
 maximum of row r. The arithmetic is float32, and the result must be right for finite values of any size. Tensors may
-have more than 2**32 elements: offsets need 64 bits.
+have more than 2**32 elements, so offsets need 64 bits.
 
 Start with one row per program in a single block of values: read it once, write it once. Then give a program several
 rows if they are short, and hold a row as several blocks if its length is not a power of two. Rows that do not fit in

@@ -1,11 +1,10 @@
 """Layer normalization over the rows of a matrix, in one kernel.
 
 layernorm(x, weight, bias, eps) takes a contiguous 2-D bfloat16 or float32 tensor with any number of rows and 1 to 65536
-columns, and two vectors of the same dtype with a weight and a bias for each column. It returns (y, mean, rstd), where
-y = (x - mean) * rstd * weight + bias in the dtype of x, and for each row, in float32, mean is its mean and
-rstd = 1 / sqrt(mean of (x - mean)^2 over the row + eps). The arithmetic is float32, and the result must be right even
-if a row's mean is a few hundred times its standard deviation. Tensors may have more than 2**32 elements: offsets need
-64 bits.
+columns, and two vectors of the same dtype with a weight and a bias for each column. It returns (y, mean, rstd), where y
+= (x - mean) * rstd * weight + bias in the dtype of x, and for each row, in float32, mean is its mean and rstd = 1 /
+sqrt(mean of (x - mean)^2 over the row + eps). The arithmetic is float32, and the result must be right even if a row's
+mean is a few hundred times its standard deviation. Tensors may have more than 2**32 elements, so offsets need 64 bits.
 
 Start from the fused softmax, with a row in the registers of one program, and compute two sums over it. The backward
 pass will read mean and rstd. Then split long rows into several blocks, so that few elements are masked. The grader

@@ -5,7 +5,7 @@ rows and 1 to 32768 columns, a weight for each column in their dtype, and the sa
 are the mean and the rstd of each row in float32. It returns (dx, dweight, dbias) in the dtype of x. With xhat = (x -
 mean) * rstd and wdy = dy * weight, dx = (wdy - mean of wdy - xhat * mean of wdy * xhat) * rstd along each row; down
 each column dweight is the sum of dy * xhat, and dbias the sum of dy. The arithmetic is float32. Tensors may have more
-than 2**32 elements: offsets need 64 bits.
+than 2**32 elements, so offsets need 64 bits.
 
 Give a program many rows: dx needs only the row, and the column sums stay in registers until the last row. Each program
 writes its sums to a small buffer, which a second kernel adds up. The grader checks the values, the bytes moved, and, on

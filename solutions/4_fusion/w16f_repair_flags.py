@@ -12,7 +12,7 @@ return the right sums on a GPU in nearly every run.
 
 The grader checks the values, and that the machine finds no fault in any order of programs. It counts the statements
 that the repair changes, at most 1 in push, 2 in last, 1 in chain, 2 in rounds, and none outside of the kernels, and it
-checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do not count, and neither does
+checks CAUSES. A moved statement counts as two changes. Comments and the layout of lines do not count, and neither does
 CAUSES.
 
 push sets its flags without release. last counts a rank before the rank has stored its vector. chain waits for the flag

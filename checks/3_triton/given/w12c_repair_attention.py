@@ -11,7 +11,7 @@ first that fails. The PTX machine grades this exercise even on a computer with a
 
 The grader checks the values, checks CAUSES, and checks that the machine finds no fault in any program order. It also
 counts the statements that the repair changes: at most 1 in padding, 2 in rescale, 1 in store, 2 in gradient, and none
-outside of the kernels. A statement that moves counts twice. Comments, line breaks, and CAUSES do not count.
+outside of the kernels. A moved statement counts as two changes. Comments, line breaks, and CAUSES do not count.
 """
 
 import torch

@@ -19,7 +19,7 @@ and pass the name of the request as `change`:
 k and m are multiples of 8, and n is at least 1. Every tensor has fewer than 2**31 elements.
 
 A reviewer has to read your change. The grader counts the statements that you change, as in the repair exercises, at
-most 6 in order, 8 in epilogue, 4 in major, and none outside of these sections. A statement that moves counts twice.
+most 6 in order, 8 in epilogue, 4 in major, and none outside of these sections. A moved statement counts as two changes.
 Comments and line breaks do not count. Without a GPU the kernel runs on the PTX machine, which grades this exercise even
 on a computer with a GPU.
 """

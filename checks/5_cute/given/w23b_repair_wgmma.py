@@ -11,7 +11,7 @@ that fails. The PTX machine grades this exercise even on a computer with a GPU.
 
 The grader checks the values, and that the machine finds no fault in any order of warps. It counts changed statements,
 and allows at most 1 in proxy, 1 in swizzle, 1 in refill, 2 in promote, and none outside of the kernels except an
-#include. It also checks CAUSES. A statement that moves counts twice. Comments, line breaks and CAUSES do not count.
+#include. It also checks CAUSES. A moved statement counts as two changes. Comments, line breaks and CAUSES do not count.
 """
 
 import torch
