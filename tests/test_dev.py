@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from kernelpath.course import registry, stubs
+from kernelpath.course import inputs, registry, stubs
+from kernelpath.course.problem import Case
 from kernelpath.course.registry import ExerciseRef
+from kernelpath.course.spec import Exercise
 from kernelpath.dev import answers, controls, invariants
 from kernelpath.dev.invariants import Invariant
 
@@ -329,6 +331,27 @@ def test_a_kernel_that_lacks_a_kind_of_inputs_is_told_which(
     course: Path, changes: tuple[tuple[str, str], ...], said: list[str]
 ) -> None:
     assert admitted(course, *changes) == [f"double{one}" for one in said]
+
+
+def test_a_case_that_could_exhaust_the_memory_is_named_and_not_generated(
+    course: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generated: list[Any] = []
+
+    def generate_inputs(exercise: Exercise, case: Case, *arguments: Any) -> Any:
+        generated.append(case["n"])
+        return inputs.generate_inputs(exercise, case, *arguments)
+
+    monkeypatch.setattr(controls, "generate_inputs", generate_inputs)
+    monkeypatch.setattr(controls, "MAX_CASE_BYTES", 8 * 65_537)
+    assert admitted(course) == []
+    assert 65_537 in generated
+    generated.clear()
+    monkeypatch.setattr(controls, "MAX_CASE_BYTES", 8 * 65_537 - 1)
+    registry.load.cache_clear()
+    (message,) = invariants.controls_are_rejected(course)
+    assert message.startswith("double {'n': 65537}: 0.00 GiB of inputs and outputs, at most 0.00 GiB")
+    assert 65_537 not in generated
 
 
 UNSTATED = (

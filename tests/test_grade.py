@@ -17,6 +17,7 @@ from kernelpath.course import registry
 from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading import by_kind, grade
 from kernelpath.grading.context import GradingContext
+from kernelpath.grading.devices import OneDevice
 from kernelpath.grading.job import Job
 from kernelpath.verdict import Finding, Report, Verdict
 from kernelpath.work import runner
@@ -169,7 +170,7 @@ def test_an_exercise_may_bring_a_grader_of_its_own(grade_text: GradeText, doubli
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_the_check_of_one_exercise_comes_after_all_limits_and_before_the_speed(device: str) -> None:
+def test_the_check_of_one_exercise_comes_after_all_limits_and_before_the_speed(device: OneDevice) -> None:
     def find_nothing(context: GradingContext) -> Finding | None:
         return None
 

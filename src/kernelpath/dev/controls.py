@@ -42,8 +42,15 @@ Outputs = list[torch.Tensor]
 # The maximum number of blocks in a grid's y and z dimensions.
 MAX_GRID_YZ = 65_535
 
+# The maximum compulsory bytes of a case. Its values in float64, and those of each control, take several times as much.
+MAX_CASE_BYTES = 2 << 30
+
 # The significand bits of the next lower precision: float32, TF32, bfloat16, float8 e4m3.
 _SIGNIFICAND_BELOW = {torch.float64: 24, torch.float32: 11, torch.float16: 8, torch.bfloat16: 4}
+
+
+class CaseTooLarge(Exception):
+    """A case has more compulsory bytes than MAX_CASE_BYTES, so generating its inputs could exhaust the memory."""
 
 
 @dataclass(frozen=True)
@@ -82,19 +89,22 @@ Controls = Mapping[str, Callable[[ControlCall], Outputs | None]]
 def find_violations(item: ExerciseRef) -> Iterator[str]:
     """Yield wrong answers that an exercise accepts, right ones that it rejects, and inputs that it lacks."""
     exercise = registry.load(item)
-    if exercise.kind == "trace":
-        yield from (f"{item.name}{violation}" for violation in find_fact_violations(exercise))
-        return
+    find = find_fact_violations if exercise.kind == "trace" else _find_call_violations
+    try:
+        yield from (f"{item.name}{violation}" for violation in find(exercise))
+    except CaseTooLarge as error:
+        yield f"{item.name}{error}"
+
+
+def _find_call_violations(exercise: Exercise) -> Iterator[str]:
     calls = [_make_call(exercise, case, seed) for seed, case in enumerate(exercise.cases)]
-    violations = [*_rejected_truths(calls), *_undetected_controls(calls, CONTROLS, is_right=_equal)]
+    yield from _rejected_truths(calls)
+    yield from _undetected_controls(calls, CONTROLS, is_right=_equal)
     # Sizes and values are not where a repair goes wrong: the rest of the kernel is given, and right.
     if exercise.runs_on_gpu:
-        violations += [
-            *_extreme_value_violations(exercise),
-            *_alignment_violations(exercise, calls),
-            *_size_violations(exercise, calls),
-        ]
-    yield from (f"{item.name}{violation}" for violation in violations)
+        yield from _extreme_value_violations(exercise)
+        yield from _alignment_violations(exercise, calls)
+        yield from _size_violations(exercise, calls)
 
 
 def _rejected_truths(calls: Sequence[ControlCall]) -> Iterator[str]:
@@ -222,6 +232,10 @@ def _make_call(exercise: Exercise, case: Case, seed: int, mode: InputMode = PLAI
 
 
 def _generate_inputs(exercise: Exercise, case: Case, seed: int, call: str, mode: InputMode) -> tuple[object, ...]:
+    nbytes = exercise.compulsory_bytes(**case)
+    if nbytes > MAX_CASE_BYTES:
+        limit = f"at most {MAX_CASE_BYTES / 2**30:.2f} GiB are generated for controls; make the case smaller"
+        raise CaseTooLarge(f" {dict(case)}: {nbytes / 2**30:.2f} GiB of inputs and outputs, {limit}")
     return generate_inputs(exercise, case, derive_seed(seed, call), "cpu", mode)
 
 

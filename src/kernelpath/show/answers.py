@@ -117,6 +117,7 @@ CHOICES = {
     "week15/extra_bytes": 0,
     "week21/plain_groups": 1,
     "week31/mmas_ahead": 16,
+    "week33/norm_operations": 4,
 }
 
 
@@ -309,8 +310,3 @@ def bytes_of_sort(passes: int, key_bytes: int, value_bytes: int) -> float:
 def reads_for_digits(bits: int, digit_bits: int) -> int:
     """Return the reads of a search that decides one digit of a key in each read."""
     return -(-bits // digit_bits)
-
-
-def operations_of_norm() -> int:
-    """Return the operations per element of a norm with known statistics: minus mean, times rstd, weight, plus bias."""
-    return 4
