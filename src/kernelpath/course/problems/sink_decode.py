@@ -30,21 +30,30 @@ def inputs(
     return q, k, v, sink
 
 
+# The elements of keys that are converted at once: as float64, 2 GB.
+_ELEMENTS = 1 << 28
+
+
 def _attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tensor, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return out and the largest score of each query head, its sink included, by the formula in dtype."""
     out = torch.empty(q.shape, dtype=dtype, device=q.device)
     largest = torch.empty(q.shape[:2], dtype=dtype, device=q.device)
-    kv_heads, head = k.shape[1], k.shape[3]
-    for sequence in range(len(q)):  # one at a time, because a cache in float64 is large
-        query = q[sequence].to(dtype).unflatten(0, (kv_heads, -1))
-        scores = (query @ k[sequence].to(dtype).mT * head**-0.5).flatten(0, 1)
-        scores = torch.cat([scores, sink[:, None].to(dtype)], dim=1)
+    kv_heads, tokens, head = k.shape[1:]
+    batch = len(q)
+    # A few sequences at a time, because a cache in float64 is large, and short sequences may be many.
+    step = max(1, _ELEMENTS // (kv_heads * tokens * head))
+    for start in range(0, batch, step):
+        some = slice(start, start + step)
+        query = q[some].to(dtype).unflatten(1, (kv_heads, -1))
+        scores = (query @ k[some].to(dtype).mT * head**-0.5).flatten(1, 2)
+        sinks = sink.to(dtype)[None, :, None].expand(len(scores), -1, 1)
+        scores = torch.cat([scores, sinks], dim=2)
         # The last weight is the sink's, whose value is 0.
-        weights = torch.softmax(scores, dim=1)[:, :-1].unflatten(0, (kv_heads, -1))
-        out[sequence] = (weights @ v[sequence].to(dtype)).flatten(0, 1)
-        largest[sequence] = scores.amax(1)
+        weights = torch.softmax(scores, dim=2)[..., :-1].unflatten(1, (kv_heads, -1))
+        out[some] = (weights @ v[some].to(dtype)).flatten(1, 2)
+        largest[some] = scores.amax(2)
     return out, largest
 
 
