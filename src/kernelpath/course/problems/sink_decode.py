@@ -8,6 +8,8 @@ such a logit, as a parameter of its layers.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from kernelpath.course import draw
@@ -85,22 +87,10 @@ def unordered(rng: torch.Generator, q: torch.Tensor, k: torch.Tensor, v: torch.T
     v[:, :, tokens] = (2.0**40 * signs[:, None]).to(v.dtype)
 
 
-def maximum_from_zero(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tensor) -> torch.Tensor:
-    """Start the maximum at 0: far below it, every exponential is 0 in float32."""
-    out, largest = _attention(q, k, v, sink, torch.float64)
-    return out.masked_fill((largest < -100)[..., None], torch.nan)
-
-
-def no_maximum(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tensor) -> torch.Tensor:
-    """Compute the exponentials of the scores without a maximum, which overflow float32."""
-    out, largest = _attention(q, k, v, sink, torch.float64)
-    return out.masked_fill((largest > 88)[..., None], torch.nan)
-
-
 def sink_without_maximum(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tensor) -> torch.Tensor:
     """Leave the sink out of the maximum: its exponential overflows where it is far above all scores."""
     _, largest = _attention(q, k, v, torch.full_like(sink, -torch.inf), torch.float64)
-    return reference(q, k, v, sink).masked_fill((sink - largest > 88)[..., None], torch.nan)
+    return reference(q, k, v, sink).masked_fill((sink - largest > attention.EXP_OVERFLOWS)[..., None], torch.nan)
 
 
 def compulsory_bytes(batch: int, heads: int, kv_heads: int, tokens: int, head: int, dtype: str = "bfloat16") -> int:
@@ -139,8 +129,7 @@ PROBLEM = Problem(
     extreme=extreme,
     unordered=unordered,
     faults={
-        "a maximum that begins at 0": maximum_from_zero,
-        "no maximum subtracted": no_maximum,
+        **attention.softmax_faults(partial(_attention, dtype=torch.float64)),
         "a sink that is left out of the maximum": sink_without_maximum,
     },
     must_reach={"tokens": 8192},  # the largest case; work grows with heads as well

@@ -108,18 +108,6 @@ def extreme(rng: torch.Generator, q: torch.Tensor, k: torch.Tensor, v: torch.Ten
     attention.extreme(rng, q, k, v, True)
 
 
-def maximum_from_zero(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, sinks: int) -> torch.Tensor:
-    """Start the maximum at 0: far below it, every exponential is 0 in float32."""
-    out, largest = _attention(q, k, v, window, sinks)
-    return out.masked_fill((largest < -100)[..., None], torch.nan)
-
-
-def no_maximum(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, sinks: int) -> torch.Tensor:
-    """Compute the exponentials of the scores without a maximum, which overflow float32."""
-    out, largest = _attention(q, k, v, window, sinks)
-    return out.masked_fill((largest > 88)[..., None], torch.nan)
-
-
 def compulsory_bytes(
     batch: int,
     heads: int,
@@ -181,7 +169,7 @@ PROBLEM = Problem(
     tolerance={"bfloat16": attention.PROBLEM.tolerance["bfloat16"]},
     magnitudes=lambda q, k, v, window, sinks: reference(q, k, v.abs(), window, sinks),
     extreme=extreme,
-    faults={"a maximum that begins at 0": maximum_from_zero, "no maximum subtracted": no_maximum},
+    faults=attention.softmax_faults(_attention),
     must_reach={"tokens": 2000},  # the reference has tokens**2 scores
     gpu_limits=(case(5000, 128, 1024, 4, heads=8, kv_heads=2), case(1, 64, 1, 0, batch=65_537)),
     compulsory_bytes=compulsory_bytes,
