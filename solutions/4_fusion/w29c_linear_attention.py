@@ -27,8 +27,12 @@ each SM fill the gaps.
 
 A program computes one head and BLOCK_V columns of v and of the state, so q and k are read head / BLOCK_V times. Each
 factor is the exponential of a difference that is at most 0, as in Mamba-2 (https://arxiv.org/abs/2405.21060). Slower on
-an H200: chunks of 32 (0.56 ms) or of 128 tokens (0.71 ms), 32 (0.70 ms) or 128 columns (0.68 ms), three stages
-(0.80 ms), and weighted keys instead of weighted values (0.67 ms).
+an H200: chunks of 32 (0.56 ms) or of 128 tokens (0.71 ms), 32 (0.70 ms) or 128 columns (0.68 ms), three stages (0.80
+ms), and weighted keys instead of weighted values (0.67 ms).
+
+With 16 heads of 65,536 tokens, this kernel has 32 programs and took 3.2 ms. Another version divides the tokens into 16
+segments: a first launch computes the state that each segment adds, and a second one starts each segment with the sum of
+the earlier ones. It reads k and v twice, and took 0.68 ms.
 """
 
 import torch
