@@ -30,7 +30,7 @@ EXERCISE = Exercise(
     bench=BENCH,
     sweep=SWEEP,
     baseline=window_attention.eager,
-    min_speedup=1.0,  # not measured on a GPU yet
+    min_speedup=44.0,  # on an H200 a mask on each tile reaches 49 to 62, pointers without it 83, the reference 97
     workspace=0.1,
     tensor_cores=True,
     # At 2,000 tokens, tiles of 32 to 128 queries and keys take 2.0 to 6.1 times the bytes and 5.9 to 7.7 special

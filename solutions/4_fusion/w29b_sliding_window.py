@@ -26,12 +26,17 @@ it would do 8 times as much work.
 
 A program computes one block of queries. Two ranges of tiles have keys that these queries may see: the tiles of the
 sinks, and the tiles from the first key in the first query's window to the last query. A tile in both ranges belongs to
-the second, whose mask combines both conditions, so no key counts twice.
+the second, whose mask combines both conditions, so no key counts twice. Tiles that all queries of the block see need no
+mask, and a loop of their own computes them: 15 of 17 for a window of 1,024. On an H200, 16,384 tokens with 32 query
+heads took 0.64 ms, or 421e12 operations per second. With a mask on every tile and loads by pointers, they took 1.0 ms;
+the loop without a mask saved 0.26 ms, and tensor descriptors, which need no address for each element, another 0.1 ms.
+Blocks of 128 queries with 8 warps took 0.76 ms.
 """
 
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 # exp(x) is exp2(x * LOG2_E), and the GPU has an instruction for exp2. The factor is a part of `scale`.
 LOG2_E = 1.4426950408889634
@@ -43,16 +48,32 @@ BLOCK_M, BLOCK_N = 64, 64
 BELOW_ALL_SCORES = tl.constexpr(-1.0e6)
 
 
+@triton.jit
+def attend(acc, l_i, m_i, query, k_desc, v_desc, kv_head, tile, row, window, sinks, scale,
+           BLOCK_N: tl.constexpr, HEAD: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
+    """Add a tile of keys to the state of a block of queries. MASKED: not every query sees every key."""
+    k = k_desc.load([kv_head, tile * BLOCK_N, 0]).reshape(BLOCK_N, HEAD)
+    v = v_desc.load([kv_head, tile * BLOCK_N, 0]).reshape(BLOCK_N, HEAD)
+    qk = tl.dot(query, k.T)
+    if MASKED:
+        key = tile * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+        qk = tl.where((key <= row) & ((row - key < window) | (key < sinks)), qk, -float("inf"))
+    m_new = tl.maximum(m_i, tl.max(qk, axis=1) * scale)
+    p = tl.exp2(qk * scale - m_new[:, None])
+    alpha = tl.exp2(m_i - m_new)
+    l_i = l_i * alpha + tl.sum(p, axis=1)
+    return tl.dot(p.to(query.dtype), v, acc * alpha[:, None]), l_i, m_new
+
+
 @triton.jit(do_not_specialize=["tokens", "group", "window", "sinks"])
-def sliding_window_kernel(out_ptr, q_ptr, k_ptr, v_ptr, tokens, group, window, sinks, scale,
+def sliding_window_kernel(out_ptr, q_ptr, k_desc, v_desc, tokens, group, window, sinks, scale,
                           BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD: tl.constexpr):  # fmt: skip
     """Compute BLOCK_M queries of one head."""
     blocks = tl.cdiv(tokens, BLOCK_M)
-    head = (tl.program_id(0) // blocks).to(tl.int64)
+    head = tl.program_id(0) // blocks
     first_query = tl.program_id(0) % blocks * BLOCK_M
     row = first_query + tl.arange(0, BLOCK_M)[:, None]
-    column = tl.arange(0, HEAD)[None, :]
-    places = (head * tokens + row) * HEAD + column
+    places = (head.to(tl.int64) * tokens + row) * HEAD + tl.arange(0, HEAD)[None, :]
     query = tl.load(q_ptr + places, mask=row < tokens, other=0.0)
     acc = tl.zeros([BLOCK_M, HEAD], tl.float32)
     l_i = tl.zeros([BLOCK_M], tl.float32)
@@ -61,30 +82,30 @@ def sliding_window_kernel(out_ptr, q_ptr, k_ptr, v_ptr, tokens, group, window, s
     first_tile = tl.maximum(first_query - window + 1, 0) // BLOCK_N
     sink_tiles = tl.minimum(tl.cdiv(sinks, BLOCK_N), first_tile)
     end = tl.cdiv(tl.minimum(first_query + BLOCK_M, tokens), BLOCK_N)
-    for step in tl.range(0, sink_tiles + end - first_tile):
-        tile = tl.where(step < sink_tiles, step, first_tile + step - sink_tiles)
-        key = tile * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-        offsets = (head // group * tokens + tl.trans(key)) * HEAD + column
-        inside = tl.trans(key) < tokens
-        k = tl.load(k_ptr + offsets, mask=inside, other=0.0)
-        v = tl.load(v_ptr + offsets, mask=inside, other=0.0)
-        visible = (key <= row) & ((row - key < window) | (key < sinks))
-        qk = tl.where(visible, tl.dot(query, k.T) * scale, -float("inf"))
-        m_new = tl.maximum(m_i, tl.max(qk, axis=1))
-        p = tl.exp2(qk - m_new[:, None])
-        alpha = tl.exp2(m_i - m_new)
-        l_i = l_i * alpha + tl.sum(p, axis=1)
-        acc = tl.dot(p.to(query.dtype), v, acc * alpha[:, None])
-        m_i = m_new
+    # Whole tiles are in the window of the last query, and none of their keys is after the first query.
+    first_whole = tl.minimum(tl.cdiv(tl.maximum(first_query + BLOCK_M - window, 0), BLOCK_N), end)
+    last_whole = tl.minimum(tl.maximum((first_query + 1) // BLOCK_N, first_whole), end)
+    # Partial tiles: those of the sinks, those at the lower edge of the window, and those on the diagonal.
+    below = sink_tiles + first_whole - first_tile
+    for step in tl.range(0, below + end - last_whole):
+        in_window = tl.where(step < below, first_tile + step - sink_tiles, last_whole + step - below)
+        tile = tl.where(step < sink_tiles, step, in_window)
+        acc, l_i, m_i = attend(acc, l_i, m_i, query, k_desc, v_desc, head // group, tile, row, window, sinks, scale,
+                               BLOCK_N, HEAD, True)  # fmt: skip
+    for tile in tl.range(first_whole, last_whole):
+        acc, l_i, m_i = attend(acc, l_i, m_i, query, k_desc, v_desc, head // group, tile, row, window, sinks, scale,
+                               BLOCK_N, HEAD, False)  # fmt: skip
     tl.store(out_ptr + places, (acc / l_i[:, None]).to(query.dtype), mask=row < tokens)
 
 
 def sliding_window(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, sinks: int) -> torch.Tensor:
     batch, heads, tokens, head = q.shape
     out = torch.empty_like(q)
+    # Three axes, so that a tile ends with the last token of its head: rows past it read as 0.
+    k_desc, v_desc = (TensorDescriptor.from_tensor(x.flatten(0, 1), [1, BLOCK_N, head]) for x in (k, v))
     # Values beyond the number of tokens change nothing, but they could be too large for 32 bits.
     sliding_window_kernel[batch * heads * triton.cdiv(tokens, BLOCK_M),](
-        out, q, k, v, tokens, heads // k.shape[1], min(window, tokens), min(sinks, tokens), head**-0.5 * LOG2_E,
-        BLOCK_M, BLOCK_N, head, num_warps=4, num_stages=2,
+        out, q, k_desc, v_desc, tokens, heads // k.shape[1], min(window, tokens), min(sinks, tokens),
+        head**-0.5 * LOG2_E, BLOCK_M, BLOCK_N, head, num_warps=4, num_stages=3,
     )  # fmt: skip
     return out

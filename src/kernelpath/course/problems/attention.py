@@ -6,6 +6,8 @@ head h reads key head h // (heads // kv_heads). Causal: query i sees the keys 0 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from kernelpath.course import draw
@@ -13,6 +15,9 @@ from kernelpath.course.problem import Case, Problem, Tolerance
 
 # The scores that the reference holds at once, in float64: half a gigabyte.
 _SCORES = 1 << 26
+
+# In float32, exp(x) is 0 below the first of these, even as a denormal, and infinite above the second one.
+EXP_UNDERFLOWS, EXP_OVERFLOWS = -104, 89
 
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, bool]
 
@@ -101,16 +106,35 @@ def maximum_from_zero(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Start the maximum of a row at 0: far below it, every exponential is 0 in float32."""
     out, lse = reference(q, k, v, causal)
-    lost = lse < -100
+    lost = lse < EXP_UNDERFLOWS
     return out.masked_fill(lost[..., None], torch.nan), lse.masked_fill(lost, -torch.inf)
 
 
 def no_maximum(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the exponentials of the scores without a maximum, which overflow float32."""
     out, lse = reference(q, k, v, causal)
-    # exp(x) overflows float32 from x = 88.73 on.
-    lost = lse > 88
+    lost = lse > EXP_OVERFLOWS
     return out.masked_fill(lost[..., None], torch.nan), lse.masked_fill(lost, torch.inf)
+
+
+def softmax_faults(
+    attend: Callable[..., tuple[torch.Tensor, torch.Tensor]],
+) -> dict[str, Callable[..., torch.Tensor]]:
+    """Return the two faults above by name, for another kind of attention that returns out alone.
+
+    Args:
+        attend: Returns out in float64 and the largest score of each of its rows, or their log-sum-exp.
+    """
+
+    def maximum_from_zero(*inputs: object) -> torch.Tensor:
+        out, largest = attend(*inputs)
+        return out.masked_fill((largest < EXP_UNDERFLOWS)[..., None], torch.nan)
+
+    def no_maximum(*inputs: object) -> torch.Tensor:
+        out, largest = attend(*inputs)
+        return out.masked_fill((largest > EXP_OVERFLOWS)[..., None], torch.nan)
+
+    return {"a maximum that begins at 0": maximum_from_zero, "no maximum subtracted": no_maximum}
 
 
 def compulsory_bytes(

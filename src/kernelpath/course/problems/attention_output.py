@@ -18,14 +18,6 @@ def magnitudes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) 
     return reference(q, k, v.abs(), causal)
 
 
-def maximum_from_zero(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-    return attention.maximum_from_zero(q, k, v, causal)[0]
-
-
-def no_maximum(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-    return attention.no_maximum(q, k, v, causal)[0]
-
-
 def eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
     """Compute attention by its formula, as attention.eager does."""
     return attention.eager(q, k, v, causal)[0]
@@ -43,6 +35,6 @@ PROBLEM = replace(
     reference=reference,
     outputs=("out",),
     magnitudes=magnitudes,
-    faults={"a maximum that begins at 0": maximum_from_zero, "no maximum subtracted": no_maximum},
+    faults=attention.softmax_faults(attention.reference),
     compulsory_bytes=compulsory_bytes,
 )

@@ -8,6 +8,8 @@ token, and values have no such channels. The reference takes the stored values a
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from kernelpath.course import draw
@@ -80,22 +82,6 @@ def extreme(
     k.flatten(0, 1)[:, :, 0] = (added[kinds] * head**0.5 / 64).to(k.dtype)
 
 
-def maximum_from_zero(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, k_scale: torch.Tensor, v_scale: torch.Tensor
-) -> torch.Tensor:
-    """Start the maximum at 0: far below it, every exponential is 0 in float32."""
-    out, largest = _attention(q, k, v, k_scale, v_scale, torch.float64)
-    return out.masked_fill((largest < -104)[..., None], torch.nan)
-
-
-def no_maximum(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, k_scale: torch.Tensor, v_scale: torch.Tensor
-) -> torch.Tensor:
-    """Compute the exponentials of the scores without a maximum, which overflow float32."""
-    out, largest = _attention(q, k, v, k_scale, v_scale, torch.float64)
-    return out.masked_fill((largest > 89)[..., None], torch.nan)
-
-
 def query_in_float8(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, k_scale: torch.Tensor, v_scale: torch.Tensor
 ) -> torch.Tensor:
@@ -134,8 +120,7 @@ PROBLEM = Problem(
     magnitudes=lambda q, k, v, k_scale, v_scale: _attention(q, k, v.double().abs(), k_scale, v_scale, torch.float64)[0],
     extreme=extreme,
     faults={
-        "a maximum that begins at 0": maximum_from_zero,
-        "no maximum subtracted": no_maximum,
+        **attention.softmax_faults(partial(_attention, dtype=torch.float64)),
         "a query in float8": query_in_float8,
     },
     compulsory_bytes=compulsory_bytes,

@@ -28,29 +28,46 @@ def inputs(rng: torch.Generator, batch: int, heads: int, tokens: int, head: int,
     return q, k, v, g
 
 
-def _run(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor, dtype: torch.dtype
+# The length of the reference's chunks. Longer ones have more pairs, and shorter ones take more kernel launches.
+_CHUNK = 256
+
+
+def _in_chunks(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor, dtype: torch.dtype, chunk: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return out and the last state by the recurrence in dtype, all heads at the same time."""
-    decay = torch.exp(g.to(dtype))[..., None, None]
-    query, key, value = (x.to(dtype) for x in (q, k, v))
+    """Return out and the last state in dtype, chunk by chunk, all heads at the same time.
+
+    Only a chunk is converted to dtype at a time. A loop over tokens would launch several kernels for each of them.
+    """
+    tokens = q.shape[2]
     state = torch.zeros(*q.shape[:2], q.shape[3], v.shape[3], dtype=dtype, device=q.device)
     out = torch.empty(v.shape, dtype=dtype, device=q.device)
-    matrices = state.flatten(0, 1)
-    for token in range(q.shape[2]):
-        state *= decay[:, :, token]
-        matrices.baddbmm_(key[:, :, token].flatten(0, 1)[:, :, None], value[:, :, token].flatten(0, 1)[:, None, :])
-        out[:, :, token] = (query[:, :, token, None, :] @ state)[:, :, 0]
+    later = torch.ones(chunk, chunk, dtype=torch.bool, device=q.device).triu(1)
+    for start in range(0, tokens, chunk):
+        part = slice(start, min(start + chunk, tokens))
+        query, key, value = (x[:, :, part].to(dtype) for x in (q, k, v))
+        size = query.shape[2]
+        # The logarithm of the decay from the beginning of the chunk to each of its tokens.
+        running = g[:, :, part].to(dtype).cumsum(2)
+        # The running sum falls, so differences are at most 0 where the key isn't later than the query. For later keys,
+        # the difference could be so large that its exponential is infinite: they are hidden before.
+        difference = running[..., :, None] - running[..., None, :]
+        factor = difference.masked_fill_(later[:size, :size], -torch.inf).exp_()
+        inside = (query @ key.mT * factor) @ value
+        out[:, :, part] = inside + torch.exp(running)[..., None] * (query @ state)
+        # The decay from each token to the end of the chunk.
+        remaining = torch.exp(running[..., -1:] - running)[..., None]
+        state = torch.exp(running[..., -1])[..., None, None] * state + (remaining * key).mT @ value
     return out, state
 
 
 def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute the recurrence in float64."""
-    return _run(q, k, v, g, torch.float64)
+    """Compute in float64, chunk by chunk."""
+    return _in_chunks(q, k, v, g, torch.float64, _CHUNK)
 
 
 def magnitudes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the recurrence of the magnitudes: the sum of the magnitudes of all terms of each element."""
+    """Return the sum of the magnitudes of all terms of each element, by the same computation."""
     return reference(q.abs(), k.abs(), v.abs(), g)
 
 
@@ -58,19 +75,8 @@ def eager(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor, chunk: int = 64
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute chunk by chunk with operators, in float32."""
-    query, key, value = (x.float().split(chunk, dim=2) for x in (q, k, v))
-    state = torch.zeros(*q.shape[:2], q.shape[3], v.shape[3], device=q.device)
-    outs = []
-    for q_c, k_c, v_c, g_c in zip(query, key, value, g.split(chunk, dim=2), strict=True):
-        running = g_c.cumsum(2)
-        # Differences of running sums are at most 0 below the diagonal, so that no exponential overflows.
-        factor = torch.exp(running[..., :, None] - running[..., None, :]).tril()
-        inside = (q_c @ k_c.mT * factor) @ v_c
-        outs.append(inside + torch.exp(running)[..., None] * (q_c @ state))
-        # What is left of each token at the end of the chunk.
-        left = torch.exp(running[..., -1:] - running)[..., None]
-        state = torch.exp(running[..., -1])[..., None, None] * state + (left * k_c).mT @ v_c
-    return torch.cat(outs, dim=2).to(q.dtype), state
+    out, state = _in_chunks(q, k, v, g, torch.float32, chunk)
+    return out.to(q.dtype), state
 
 
 def extreme(rng: torch.Generator, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor) -> None:

@@ -82,18 +82,6 @@ def extreme(rng: torch.Generator, q: torch.Tensor, k: torch.Tensor, v: torch.Ten
     attention.extreme(rng, query, key, value, causal=True)
 
 
-def maximum_from_zero(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
-    """Start the maximum of a row at 0: far below it, every exponential is 0 in float32."""
-    out, largest = _attention(q, k, v, cu_seqlens, torch.float64, 1 << 26)
-    return out.masked_fill((largest < -100)[..., None], torch.nan)
-
-
-def no_maximum(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
-    """Compute the exponentials of the scores without a maximum, which overflow float32."""
-    out, largest = _attention(q, k, v, cu_seqlens, torch.float64, 1 << 26)
-    return out.masked_fill((largest > 88)[..., None], torch.nan)
-
-
 def compulsory_bytes(lengths: str, heads: int, kv_heads: int, head: int, dtype: str = "bfloat16") -> int:
     """Count q, k and v read, and out written."""
     return 4 * sum(parsed(lengths)) * head * (heads + kv_heads)
@@ -127,7 +115,7 @@ PROBLEM = Problem(
     magnitudes=lambda q, k, v, cu_seqlens: reference(q, k, v.abs(), cu_seqlens),
     extreme=extreme,
     redistributed=partial(inputs, others=True),
-    faults={"a maximum that begins at 0": maximum_from_zero, "no maximum subtracted": no_maximum},
+    faults=attention.softmax_faults(partial(_attention, dtype=torch.float64, max_scores=1 << 26)),
     gpu_limits=(case("1000x3+65537x1", 64), case("33+1025", 128, heads=4), case("300+129", 256, heads=2)),
     compulsory_bytes=compulsory_bytes,
     flops=flops,

@@ -163,22 +163,6 @@ def extreme(
         k_pages[places] = (added[kinds].transpose(1, 2) * head**0.5 / 8).to(k_pages.dtype)
 
 
-def maximum_from_zero(
-    q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, block_table: torch.Tensor, lengths: torch.Tensor
-) -> torch.Tensor:
-    """Start the maximum at 0: far below it, every exponential is 0 in float32."""
-    out, largest = _attention(q, k_pages, v_pages, block_table, lengths, torch.float64)
-    return out.masked_fill((largest < -100)[..., None], torch.nan)
-
-
-def no_maximum(
-    q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, block_table: torch.Tensor, lengths: torch.Tensor
-) -> torch.Tensor:
-    """Compute the exponentials of the scores without a maximum, which overflow float32."""
-    out, largest = _attention(q, k_pages, v_pages, block_table, lengths, torch.float64)
-    return out.masked_fill((largest > 88)[..., None], torch.nan)
-
-
 def compulsory_bytes(lengths: str, page: int, heads: int, kv_heads: int, head: int, dtype: str = "bfloat16") -> int:
     """Count keys and values of every token, the entries of the block_table, q and out."""
     tokens = parsed(lengths)
@@ -214,7 +198,7 @@ PROBLEM = Problem(
     magnitudes=lambda q, k_pages, v_pages, *places: reference(q, k_pages, v_pages.abs(), *places),
     extreme=extreme,
     redistributed=partial(inputs, others=True),
-    faults={"a maximum that begins at 0": maximum_from_zero, "no maximum subtracted": no_maximum},
+    faults=attention.softmax_faults(partial(_attention, dtype=torch.float64)),
     gpu_limits=(
         case("20000+3", 16, 128, heads=4, kv_heads=2),
         case("70+300", 256, 128, heads=20),

@@ -8,6 +8,8 @@ such a logit, as a parameter of its layers.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from kernelpath.course import draw
@@ -30,21 +32,30 @@ def inputs(
     return q, k, v, sink
 
 
+# The elements of keys that are converted at once: as float64, 2 GB.
+_ELEMENTS = 1 << 28
+
+
 def _attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tensor, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return out and the largest score of each query head, its sink included, by the formula in dtype."""
     out = torch.empty(q.shape, dtype=dtype, device=q.device)
     largest = torch.empty(q.shape[:2], dtype=dtype, device=q.device)
-    kv_heads, head = k.shape[1], k.shape[3]
-    for sequence in range(len(q)):  # one at a time, because a cache in float64 is large
-        query = q[sequence].to(dtype).unflatten(0, (kv_heads, -1))
-        scores = (query @ k[sequence].to(dtype).mT * head**-0.5).flatten(0, 1)
-        scores = torch.cat([scores, sink[:, None].to(dtype)], dim=1)
+    kv_heads, tokens, head = k.shape[1:]
+    batch = len(q)
+    # A few sequences at a time, because a cache in float64 is large, and short sequences may be many.
+    step = max(1, _ELEMENTS // (kv_heads * tokens * head))
+    for start in range(0, batch, step):
+        some = slice(start, start + step)
+        query = q[some].to(dtype).unflatten(1, (kv_heads, -1))
+        scores = (query @ k[some].to(dtype).mT * head**-0.5).flatten(1, 2)
+        sinks = sink.to(dtype)[None, :, None].expand(len(scores), -1, 1)
+        scores = torch.cat([scores, sinks], dim=2)
         # The last weight is the sink's, whose value is 0.
-        weights = torch.softmax(scores, dim=1)[:, :-1].unflatten(0, (kv_heads, -1))
-        out[sequence] = (weights @ v[sequence].to(dtype)).flatten(0, 1)
-        largest[sequence] = scores.amax(1)
+        weights = torch.softmax(scores, dim=2)[..., :-1].unflatten(1, (kv_heads, -1))
+        out[some] = (weights @ v[some].to(dtype)).flatten(1, 2)
+        largest[some] = scores.amax(2)
     return out, largest
 
 
@@ -76,22 +87,10 @@ def unordered(rng: torch.Generator, q: torch.Tensor, k: torch.Tensor, v: torch.T
     v[:, :, tokens] = (2.0**40 * signs[:, None]).to(v.dtype)
 
 
-def maximum_from_zero(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tensor) -> torch.Tensor:
-    """Start the maximum at 0: far below it, every exponential is 0 in float32."""
-    out, largest = _attention(q, k, v, sink, torch.float64)
-    return out.masked_fill((largest < -100)[..., None], torch.nan)
-
-
-def no_maximum(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tensor) -> torch.Tensor:
-    """Compute the exponentials of the scores without a maximum, which overflow float32."""
-    out, largest = _attention(q, k, v, sink, torch.float64)
-    return out.masked_fill((largest > 88)[..., None], torch.nan)
-
-
 def sink_without_maximum(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tensor) -> torch.Tensor:
     """Leave the sink out of the maximum: its exponential overflows where it is far above all scores."""
     _, largest = _attention(q, k, v, torch.full_like(sink, -torch.inf), torch.float64)
-    return reference(q, k, v, sink).masked_fill((sink - largest > 88)[..., None], torch.nan)
+    return reference(q, k, v, sink).masked_fill((sink - largest > attention.EXP_OVERFLOWS)[..., None], torch.nan)
 
 
 def compulsory_bytes(batch: int, heads: int, kv_heads: int, tokens: int, head: int, dtype: str = "bfloat16") -> int:
@@ -130,8 +129,7 @@ PROBLEM = Problem(
     extreme=extreme,
     unordered=unordered,
     faults={
-        "a maximum that begins at 0": maximum_from_zero,
-        "no maximum subtracted": no_maximum,
+        **attention.softmax_faults(partial(_attention, dtype=torch.float64)),
         "a sink that is left out of the maximum": sink_without_maximum,
     },
     must_reach={"tokens": 8192},  # the largest case; work grows with heads as well
