@@ -21,7 +21,8 @@ EXERCISE = Exercise(
         case(8, 57_344, 8192, "float16"),
     ),
     baseline=w4a16.dequantize_then_multiply,
-    min_speedup=1.0,  # not measured on a GPU yet
+    # On an H200 the reference reaches 45, tiles in shared memory without num_stages 28, cuBLAS with 16-bit weights 26.
+    min_speedup=24.0,
     tensor_cores=True,
     # At 320 x 2048, tiles of 16 columns request x 20 times and 1.8 times the bytes in all. Writing a 16-bit copy of the
     # weights takes 3.6 times the bytes, and so does reading it. Loading a word again for each of its weights takes 2.1

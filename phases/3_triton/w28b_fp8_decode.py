@@ -13,6 +13,9 @@ Scores are at most 1000 and at least -1000. k may have more than 2**32 elements:
 are in float32. Read each element of the cache once, and write no copy of it to memory. Applying the scales takes fewer
 multiplications than the cache has elements. Where should each scale be applied?
 
+Start with one program for each head. Then divide the tokens among more programs, and count the reductions over threads
+in each iteration of your loop: the kernel should be faster than attention over a bfloat16 cache of twice the bytes.
+
 The grader checks the values and the bytes that are moved and allocated. On a GPU, it compares the time with operators
 that dequantize the cache and then compute the formula.
 
@@ -25,19 +28,13 @@ import torch
 import triton
 import triton.language as tl
 
-
-@triton.jit(do_not_specialize=["tokens"])
-def fp8_decode_kernel(out_ptr, q_ptr, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr, tokens, scale,
-                      HEAD: tl.constexpr, TOKENS: tl.constexpr):  # fmt: skip
-    """Attend to all tokens of one head of one sequence."""
-    # TODO: load q
-    # TODO: go through the cache in tiles of TOKENS, with a running maximum, as in week 12
-    # TODO: store the output
+# TODO: a kernel that attends to a part of the tokens of one head, with a running maximum, as in week 12
+# TODO: a kernel that combines the parts of a head
 
 
 def fp8_decode(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, k_scale: torch.Tensor, v_scale: torch.Tensor
 ) -> torch.Tensor:
     out = torch.empty_like(q)
-    # TODO: launch fp8_decode_kernel
-    raise NotImplementedError("launch the kernel, then return out")
+    # TODO: choose the number of parts, and launch the kernels
+    raise NotImplementedError("launch the kernels, then return out")

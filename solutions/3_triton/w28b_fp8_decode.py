@@ -13,6 +13,9 @@ Scores are at most 1000 and at least -1000. k may have more than 2**32 elements:
 are in float32. Read each element of the cache once, and write no copy of it to memory. Applying the scales takes fewer
 multiplications than the cache has elements. Where should each scale be applied?
 
+Start with one program for each head. Then divide the tokens among more programs, and count the reductions over threads
+in each iteration of your loop: the kernel should be faster than attention over a bfloat16 cache of twice the bytes.
+
 The grader checks the values and the bytes that are moved and allocated. On a GPU, it compares the time with operators
 that dequantize the cache and then compute the formula.
 
@@ -27,6 +30,17 @@ per byte, and as many conversions. The kernel is memory-bound.
 A key's scale depends only on the channel, so it is applied to q, once for each head. A value's scale depends only on
 the token, so it is applied to the token's weight. Each scale costs one multiplication, whereas dequantizing each
 element costs `tokens` or `head` multiplications.
+
+A tile of tokens with one running maximum reduces scores and values over all threads in each iteration, through shared
+memory and barriers. Here, each of a program's slots has a softmax of its own. A slot is a group of head / 16 threads,
+and each thread loads 16 bytes of a token. Only a token's score is reduced in the loop, by shuffles within the slot. The
+slots are merged once, at the end. The tokens of a head are divided into parts, as in Flash-Decoding
+(https://pytorch.org/blog/flash-decoding), and a second kernel merges the parts.
+
+Measured on an H200, at 16 sequences of 8,192 tokens with 16 heads of 128: 377 us with one program per head and tiles of
+64 tokens with one maximum (1,450 GB/s), 141 to 148 us with slots and 2 to 10 parts per head (3,680 to 3,870 GB/s), and
+247 us for PyTorch's attention over a bfloat16 cache of twice the bytes. Copying tiles to shared memory ahead of time
+(num_stages=3) takes 143 to 147 us, so it gains nothing. Slots of one warp take 152 to 166 us.
 """
 
 import torch
@@ -36,41 +50,86 @@ import triton.language as tl
 # exp(x) is exp2(x * LOG2_E), and the GPU has an instruction for exp2. The factor is a part of `scale`.
 LOG2_E = 1.4426950408889634
 
+THREADS = 128
+"""Threads of a program that attends to a part."""
 
-@triton.jit(do_not_specialize=["tokens"])
-def fp8_decode_kernel(out_ptr, q_ptr, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr, tokens, scale,
-                      HEAD: tl.constexpr, TOKENS: tl.constexpr):  # fmt: skip
-    """Attend to all tokens of one head of one sequence."""
+ROUNDS = 4
+"""Tokens that a slot loads at once."""
+
+PROGRAMS = 528
+"""The smallest number of programs for a long context: four for each SM of an H200."""
+
+MOST_PARTS = 128
+"""Parts of one head that combine_kernel can read at once."""
+
+
+@triton.jit(do_not_specialize=["tokens", "splits", "tokens_per_part"])
+def split_kernel(parts_ptr, lse_ptr, q_ptr, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr,
+                 tokens, splits, tokens_per_part, scale,
+                 HEAD: tl.constexpr, SLOTS: tl.constexpr, ROUNDS: tl.constexpr):  # fmt: skip
+    """Attend to one part of the tokens of one head. Each slot has a softmax of its own, over every SLOTS-th token."""
     head = tl.program_id(0).to(tl.int64)
+    split = tl.program_id(1)
+    first = split * tokens_per_part
+    last = tl.minimum(first + tokens_per_part, tokens)
     column = tl.arange(0, HEAD)
     q = tl.load(q_ptr + head * HEAD + column).to(tl.float32)
     q *= tl.load(k_scale_ptr + head * HEAD + column) * scale
-    acc = tl.zeros([HEAD], tl.float32)
-    l_i = 0.0
-    m_i = -float("inf")
-    for first in tl.range(0, tokens, TOKENS):
-        token = first + tl.arange(0, TOKENS)
-        mask = token < tokens
-        offsets = (head * tokens + token)[:, None] * HEAD + column[None, :]
-        k = tl.load(k_ptr + offsets, mask=mask[:, None], other=0.0)
-        v = tl.load(v_ptr + offsets, mask=mask[:, None], other=0.0)
+    acc = tl.zeros([SLOTS, HEAD], tl.float32)
+    l_i = tl.zeros([SLOTS], tl.float32)
+    m_i = tl.full([SLOTS], -1e38, tl.float32)  # finite, so that a slot without tokens has no inf - inf
+    # Triton distributes axis 2 over threads, then axis 0. A thread has all elements of axis 1.
+    place = tl.arange(0, SLOTS)[:, None] + tl.arange(0, ROUNDS)[None, :] * SLOTS
+    for start in tl.range(first, last, SLOTS * ROUNDS):
+        token = start + place
+        mask = token < last
+        offsets = (head * tokens + token)[:, :, None] * HEAD + column[None, None, :]
+        k = tl.load(k_ptr + offsets, mask=mask[:, :, None], other=0.0)
+        v = tl.load(v_ptr + offsets, mask=mask[:, :, None], other=0.0)
         v_scale = tl.load(v_scale_ptr + head * tokens + token, mask=mask, other=0.0)
-        qk = tl.where(mask, tl.sum(q[None, :] * k.to(tl.float32), axis=1), -float("inf"))
-        m_new = tl.maximum(m_i, tl.max(qk, axis=0))
-        p = tl.exp2(qk - m_new)
+        qk = tl.where(mask, tl.sum(q[None, None, :] * k.to(tl.float32), axis=2), -float("inf"))
+        m_new = tl.maximum(m_i, tl.max(qk, axis=1))
+        p = tl.exp2(qk - m_new[:, None])
         alpha = tl.exp2(m_i - m_new)
-        l_i = l_i * alpha + tl.sum(p, axis=0)  # the sum of weights has no scale
-        acc = acc * alpha + tl.sum((p * v_scale)[:, None] * v.to(tl.float32), axis=0)
+        l_i = l_i * alpha + tl.sum(p, axis=1)  # the sum of weights has no scale
+        acc = acc * alpha[:, None] + tl.sum((p * v_scale)[:, :, None] * v.to(tl.float32), axis=1)
         m_i = m_new
-    tl.store(out_ptr + head * HEAD + column, (acc / l_i).to(out_ptr.dtype.element_ty))
+    m = tl.max(m_i, axis=0)
+    weight = tl.exp2(m_i - m)
+    total = tl.sum(l_i * weight, axis=0)
+    slot = head * splits + split
+    tl.store(parts_ptr + slot * HEAD + column, tl.sum(acc * weight[:, None], axis=0) / total)
+    tl.store(lse_ptr + slot, m + tl.log2(total))
+
+
+@triton.jit(do_not_specialize=["splits"])
+def combine_kernel(out_ptr, parts_ptr, lse_ptr, splits, HEAD: tl.constexpr, SPLITS: tl.constexpr):
+    """Average the parts of one head, weighted by their sums of exponentials."""
+    head = tl.program_id(0).to(tl.int64)
+    split = tl.arange(0, SPLITS)
+    slot = head * splits + split
+    column = tl.arange(0, HEAD)
+    lse = tl.load(lse_ptr + slot, mask=split < splits, other=-float("inf"))
+    part = tl.load(parts_ptr + slot[:, None] * HEAD + column[None, :], mask=(split < splits)[:, None], other=0.0)
+    weight = tl.exp2(lse - tl.max(lse, axis=0))
+    out = tl.sum(weight[:, None] * part, axis=0) / tl.sum(weight, axis=0)
+    tl.store(out_ptr + head * HEAD + column, out.to(out_ptr.dtype.element_ty))
 
 
 def fp8_decode(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, k_scale: torch.Tensor, v_scale: torch.Tensor
 ) -> torch.Tensor:
-    out = torch.empty_like(q)
     batch, heads, tokens, head = k.shape
-    fp8_decode_kernel[batch * heads,](
-        out, q, k, v, k_scale, v_scale, tokens, head**-0.5 * LOG2_E, head, 8192 // head, num_warps=4
-    )
+    out = torch.empty_like(q)
+    slots = 16 * THREADS // head  # a thread loads 16 bytes of a token
+    tiles = triton.cdiv(tokens, slots * ROUNDS)
+    tiles_per_part = triton.cdiv(tiles, min(MOST_PARTS, triton.cdiv(PROGRAMS, batch * heads)))
+    splits = triton.cdiv(tiles, tiles_per_part)
+    parts = q.new_empty((batch * heads, splits, head), dtype=torch.float32)
+    lse = q.new_empty((batch * heads, splits), dtype=torch.float32)
+    split_kernel[batch * heads, splits](
+        parts, lse, q, k, v, k_scale, v_scale, tokens, splits, tiles_per_part * slots * ROUNDS,
+        head**-0.5 * LOG2_E, head, slots, ROUNDS, num_warps=THREADS // 32,
+    )  # fmt: skip
+    combine_kernel[batch * heads,](out, parts, lse, splits, head, triton.next_power_of_2(splits), num_warps=4)
     return out
