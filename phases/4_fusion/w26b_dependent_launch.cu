@@ -15,7 +15,7 @@ normalize(const __nv_bfloat16* x, const __nv_bfloat16* weight, float* h, int k, 
     // TODO: let the product begin, then compute h
 }
 
-// y = W h, with a warp for each row of W.
+// y = W h, with a warp for each row of W, or for several rows.
 extern "C" __global__ void __launch_bounds__(256)
 multiply(const __nv_bfloat16* w, const float* h, __nv_bfloat16* y, int n, int k) {
     // TODO: load as much of the row as a lane can hold, wait, then read h and multiply

@@ -21,6 +21,13 @@ it is latency-bound.
 The columns of out, not the rows, are the first operand of the tensor core, whose instruction has 16 rows; x is padded
 to 16 rows with zeros. Each program sums a part of k. A second kernel adds the parts in ascending order, so the result
 does not depend on which program finishes first. CUTLASS calls this parallel split-K.
+
+Measured on an H200 with 4 rows, 4096 x 14336: 42 us with programmatic dependent launch, which hides the start of the
+second kernel, and 44 to 45 us without it. cuBLAS takes 43 us. One part of k, and so a single kernel, takes 44 to 47 us:
+128 programs have too few bytes in flight, however deep their pipeline is. Tiles of 64 and of 128 columns, other numbers
+of parts, and loads that are evicted first change less than 1.5 us. All of these times include the eviction of L2, which
+the stopwatch fills with modified lines before each call: writing them to memory takes bandwidth from the kernel. With
+an L2 of unmodified lines, the times are 33 us with dependent launch, 36 us without, and 34 us for cuBLAS.
 """
 
 import torch
@@ -28,14 +35,16 @@ import triton
 import triton.language as tl
 
 BLOCK_N, BLOCK_K, ROWS = 32, 128, 16
-# The smallest number of programs for a launch: four for each SM of an H200, to keep enough bytes in flight.
-PROGRAMS = 528
+# The smallest number of programs for a launch, to keep enough bytes in flight: nearly four for each SM of an H200.
+PROGRAMS = 512
 
 
 @triton.jit(do_not_specialize=["M", "N"])
 def partial_kernel(parts_ptr, x_ptr, w_ptr, M, N, K, k_per_split,
-                   BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip
+                   BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
     """Sum a part of k for BLOCK_N columns of the output and all rows."""
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()  # combine_kernel may be launched now, and waits for the parts
     column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     row = tl.arange(0, ROWS)
     split = tl.program_id(1)
@@ -54,8 +63,10 @@ def partial_kernel(parts_ptr, x_ptr, w_ptr, M, N, K, k_per_split,
 
 
 @triton.jit(do_not_specialize=["count", "splits"])
-def combine_kernel(out_ptr, parts_ptr, count, splits, BLOCK: tl.constexpr):
+def combine_kernel(out_ptr, parts_ptr, count, splits, BLOCK: tl.constexpr, PDL: tl.constexpr):
     """Add the parts of BLOCK outputs, always in the same order."""
+    if PDL:
+        tl.extra.cuda.gdc_wait()
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)
     for split in range(splits):
@@ -72,6 +83,9 @@ def few_rows(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     splits = triton.cdiv(k, k_per_split)
     out = x.new_empty(m, n)
     parts = x.new_empty((splits, m, n), dtype=torch.float32)
-    partial_kernel[tiles, splits](parts, x, w, m, n, k, k_per_split, BLOCK_N, BLOCK_K, ROWS, num_warps=4)
-    combine_kernel[triton.cdiv(m * n, 128),](out, parts, m * n, splits, 128, num_warps=4)
+    pdl = torch.cuda.get_device_capability(x.device) >= (9, 0)
+    partial_kernel[tiles, splits](
+        parts, x, w, m, n, k, k_per_split, BLOCK_N, BLOCK_K, ROWS, pdl, num_warps=4, num_stages=4
+    )
+    combine_kernel[triton.cdiv(m * n, 128),](out, parts, m * n, splits, 128, pdl, num_warps=4, launch_pdl=pdl)
     return out
