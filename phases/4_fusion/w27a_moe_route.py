@@ -39,11 +39,11 @@ def scan_kernel(offsets_ptr, starts_ptr, counts_ptr, totals_ptr, blocks, experts
     # TODO: scan down the columns of counts
 
 
-@triton.jit(do_not_specialize=["tokens", "top_k"])
-def place_kernel(rows_ptr, source_ptr, chosen_ptr, starts_ptr, tokens, experts, top_k,
-                 COLUMNS: tl.constexpr, TOKENS: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
-    """Give each choice of TOKENS tokens its row: the block's first row of the expert, plus the earlier tokens' rows."""
-    # TODO: a row of ones and zeros for each token; its scan over tokens counts the earlier ones
+@triton.jit(do_not_specialize=["choices", "top_k"])
+def place_kernel(rows_ptr, source_ptr, chosen_ptr, starts_ptr, choices, experts, top_k, block_choices,
+                 CHOICES: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
+    """Give each choice of a block its row: the block's first row of the expert, plus the earlier choices of it."""
+    # TODO: compare each choice with all choices of the block to count the earlier ones
 
 
 def moe_route(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:

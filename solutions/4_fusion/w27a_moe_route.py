@@ -26,15 +26,31 @@ tokens. An element of source is 4 bytes in a sector of its own, because neighbor
 The weights need no sum over all experts: dividing the chosen logits' exponentials by their own sum gives the same. This
 is a counting sort. Its blocks take several tokens each, and a block is counted before it is placed, as in the
 reduce-then-scan of week 25. Assigning rows with atomics would be cheaper, but their order would differ from run to run.
-No GPU has timed it yet.
+
+Measured on an H200 with 256 experts and a top_k of 8, in one run, us:
+
+                                                                        65,536 tokens    64 tokens
+    the largest logit with its index by one reduction of pairs;
+        rows by a scan of ones and zeros, (tokens, experts)                  363            34
+    rows by comparing the choices of a block in pairs                        263
+    two reductions: the largest logit, then the index                        211            23
+    two reductions, with logits as integers of the same order                203            21
+    one reduction of 64-bit keys, made of a logit and its index              333            27
+
+Of the 211 us, choosing takes 126, scanning the counts 24, and placing 67. The threads of place_kernel, which took
+these 67 us, added up the comparisons of one choice together. In this version, each thread adds up those of its own
+choice, with 0.4 times as many instructions. This change has not been timed yet.
 """
 
 import torch
 import triton
 import triton.language as tl
 
-# Logits that a program holds in registers at once: 32 in each of 256 threads.
-TILE = 8192
+# Logits that a program holds in registers at once: 32 in each of 128 threads.
+TILE = 4096
+
+# Choices of a program, which compares each of them with all others: twice as many take twice the time for each.
+CHOICES = 128
 
 
 @triton.jit(do_not_specialize=["tokens", "top_k"])
@@ -49,10 +65,11 @@ def choose_kernel(weights_ptr, chosen_ptr, counts_ptr, totals_ptr, logits_ptr, t
     chosen = tl.zeros([TOKENS, COLUMNS], tl.int32)
     values = tl.full([TOKENS, COLUMNS], -float("inf"), tl.float32)
     for j in range(top_k):
-        value, index = tl.max(logits, axis=1, return_indices=True, return_indices_tie_break_left=True)
+        value = tl.max(logits, axis=1)
+        index = tl.min(tl.where(logits == value[:, None], expert[None, :], EXPERTS), axis=1)  # the first of equals
+        logits = tl.where(expert[None, :] == index[:, None], -float("inf"), logits)  # lower than any finite value
         chosen = tl.where(column == j, index[:, None], chosen)
         values = tl.where(column == j, value[:, None], values)
-        logits = tl.where(expert[None, :] == index[:, None], -float("inf"), logits)  # lower than any finite value
     p = tl.exp(values - tl.max(values, axis=1)[:, None])
     mask = (token < tokens)[:, None] & (column < top_k)
     tl.store(weights_ptr + token[:, None] * top_k + column, p / tl.sum(p, axis=1)[:, None], mask=mask)
@@ -82,28 +99,21 @@ def scan_kernel(offsets_ptr, starts_ptr, counts_ptr, totals_ptr, blocks, experts
         start += tl.sum(counts, axis=0)
 
 
-@triton.jit(do_not_specialize=["tokens", "top_k"])
-def place_kernel(rows_ptr, source_ptr, chosen_ptr, starts_ptr, tokens, experts, top_k,
-                 COLUMNS: tl.constexpr, TOKENS: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
-    """Give each choice of TOKENS tokens its row: the block's first row of the expert, plus the earlier tokens' rows."""
-    token = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
+@triton.jit(do_not_specialize=["choices", "top_k"])
+def place_kernel(rows_ptr, source_ptr, chosen_ptr, starts_ptr, choices, experts, top_k, block_choices,
+                 CHOICES: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
+    """Give each choice of a block its row: the block's first row of the expert, plus the earlier choices of it."""
+    number = tl.arange(0, CHOICES)
+    choice = tl.program_id(0) * block_choices + number  # token by token, so that their order is the tokens' order
+    mask = (number < block_choices) & (choice < choices)
+    chosen = tl.load(chosen_ptr + choice, mask=mask, other=-1)
+    is_earlier = (chosen[:, None] == chosen[None, :]) & (number[:, None] < number[None, :])
+    rank = tl.sum(is_earlier.to(tl.int32), axis=0)
     expert = tl.arange(0, EXPERTS)
-    column = tl.arange(0, COLUMNS)[None, :]
-    mask = (token < tokens)[:, None] & (column < top_k)
-    chosen = tl.load(chosen_ptr + token[:, None] * top_k + column, mask=mask, other=-1)
-    is_chosen = tl.zeros([TOKENS, EXPERTS], tl.int32)
-    for j in range(top_k):
-        index = tl.max(tl.where(column == j, chosen, -1), axis=1)  # column j
-        is_chosen += (expert[None, :] == index[:, None]).to(tl.int32)
     start = tl.load(starts_ptr + tl.program_id(0) * experts + expert, mask=expert < experts, other=0)
-    row_of = start[None, :] + tl.cumsum(is_chosen, axis=0) - is_chosen
-    rows = tl.zeros([TOKENS, COLUMNS], tl.int32)
-    for j in range(top_k):
-        index = tl.max(tl.where(column == j, chosen, -1), axis=1)
-        row = tl.sum(tl.where(expert[None, :] == index[:, None], row_of, 0), axis=1)
-        rows = tl.where(column == j, row[:, None], rows)
-    tl.store(rows_ptr + token[:, None] * top_k + column, rows, mask=mask)
-    tl.store(source_ptr + rows, token[:, None] + tl.zeros_like(rows), mask=mask)
+    row = tl.gather(start, tl.maximum(chosen, 0), axis=0) + rank
+    tl.store(rows_ptr + choice, row, mask=mask)
+    tl.store(source_ptr + row, choice // top_k, mask=mask)
 
 
 def moe_route(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -114,13 +124,12 @@ def moe_route(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Ten
     source = logits.new_empty(tokens * top_k, dtype=torch.int32)
     offsets = logits.new_empty(experts + 1, dtype=torch.int32)
     width = max(16, triton.next_power_of_2(experts))
-    block = min(128, TILE // width)  # tokens of a program
-    blocks = triton.cdiv(tokens, block)
     columns = triton.next_power_of_2(top_k)
+    block = min(CHOICES // columns, TILE // width)  # tokens of a program
+    blocks = triton.cdiv(tokens, block)
     counts, starts = (logits.new_empty(blocks, experts, dtype=torch.int32) for _ in range(2))
     totals = torch.zeros(experts, dtype=torch.int32, device=logits.device)
-    choose_kernel[blocks,](weights, chosen, counts, totals, logits, tokens, experts, top_k, columns, block, width,
-                           num_warps=8)  # fmt: skip
-    scan_kernel[triton.cdiv(experts + 1, 16),](offsets, starts, counts, totals, blocks, experts, 256, 16, width)
-    place_kernel[blocks,](rows, source, chosen, starts, tokens, experts, top_k, columns, block, width, num_warps=8)
+    choose_kernel[blocks,](weights, chosen, counts, totals, logits, tokens, experts, top_k, columns, block, width)
+    scan_kernel[triton.cdiv(experts + 1, 8),](offsets, starts, counts, totals, blocks, experts, 512, 8, width)
+    place_kernel[blocks,](rows, source, chosen, starts, tokens * top_k, experts, top_k, block * top_k, CHOICES, width)
     return weights, rows, source, offsets

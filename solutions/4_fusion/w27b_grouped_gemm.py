@@ -21,13 +21,16 @@ The grader enforces these limits on the largest case; smaller cases get some sla
 memory accesses may move at most 2.5 times the size of the inputs and outputs. The multiply-adds must run on tensor
 cores.
 
-Operations: 2 rows n k, 756e9 for 45,056 rows, n = 4096, and k = 2048. Bytes: w once, 2.1 GB for 128 experts, and 0.4 GB
-of x and out: 0.76 ms at 989 TFLOP/s, and 0.56 ms at 4.5 TB/s, so both matter. With a sixteenth of the rows, only
+Operations: 2 rows n k, 825e9 for 49,152 rows, n = 4096, and k = 2048. Bytes: w once, 2.1 GB for 128 experts, and 0.4 GB
+of x and out: 0.83 ms at 989 TFLOP/s, and 0.56 ms at 4.5 TB/s, so both matter. With a sixteenth of the rows, only
 reading w matters.
 
 Programs with neighboring numbers compute the same columns for the same expert, so L2 serves the tile of w to all but
 the first of them. The host knows neither the sizes nor the number of tiles, so it launches as many programs as there
-could be tiles. Programs that find no tile return. No GPU has timed it yet.
+could be tiles. Programs that find no tile return.
+
+On an H200, this kernel took 1.72 ms in one grading, 480 TFLOP/s. In another run, with the groups in another order, it
+took 2.17 ms and the reference kernel 1.24 ms.
 """
 
 import torch
