@@ -31,8 +31,8 @@ for its maximum, for the first digit, and for the candidates. All further passes
 hundred. With several rows per SM, the rows on all 132 SMs are larger than the L2 cache, so three reads take 0.35 ms.
 
 Tried on an H200 with these rows, where PyTorch takes 14.9 ms:
-- a digit of the key's bits, for all tokens: 19.9 ms, because nearly all atomics of a block go to a few counters
-- the first digit is the distance from the largest logit: 0.80 ms
+- four digits of the key's bits, 64-bit atomics for all tokens of the first, and thread 0 searches: 19.9 ms
+- the first digit is the distance from the largest logit, each warp searches, and candidates are listed: 0.80 ms
 - the tail of the row, in registers instead of atomics: 0.46 ms; with 64-bit atomics: 0.47 ms
 
 Source: Alabi and others, "Fast K-Selection Algorithms for Graphics Processing Units" (2012), for radix select.
