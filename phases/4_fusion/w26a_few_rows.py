@@ -22,14 +22,14 @@ import triton.language as tl
 
 @triton.jit(do_not_specialize=["M", "N"])
 def partial_kernel(parts_ptr, x_ptr, w_ptr, M, N, K, k_per_split,
-                   BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip
+                   BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
     """Sum a part of k for BLOCK_N columns of the output and all rows."""
     # TODO: load tiles of w and x from the part of this program, and accumulate with tl.dot
     # TODO: store the sum of the part
 
 
 @triton.jit(do_not_specialize=["count", "splits"])
-def combine_kernel(out_ptr, parts_ptr, count, splits, BLOCK: tl.constexpr):
+def combine_kernel(out_ptr, parts_ptr, count, splits, BLOCK: tl.constexpr, PDL: tl.constexpr):
     """Add the parts of BLOCK outputs, always in the same order."""
     # TODO: add the parts, and round once
 
@@ -37,5 +37,5 @@ def combine_kernel(out_ptr, parts_ptr, count, splits, BLOCK: tl.constexpr):
 def few_rows(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     n = len(w)
     # TODO: choose a tile and the number of parts, so that there are enough programs
-    # TODO: launch partial_kernel, then combine_kernel
+    # TODO: launch partial_kernel, then combine_kernel; PDL permits programmatic dependent launch (Hopper or later)
     raise NotImplementedError("launch both kernels, then return the output")

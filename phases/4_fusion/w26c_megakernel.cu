@@ -19,7 +19,7 @@ __device__ void signal(int* counter) {
 }
 
 // state: the number of the next task, then the counters.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 megakernel(const Task* table, int tasks, int* state, const float* x, const float* weight, const __nv_bfloat16* wqkv,
            const __nv_bfloat16* keys, const __nv_bfloat16* values, const __nv_bfloat16* wo, float* h, float* qkv,
            float* attended, float* out, int tokens, int columns, float eps) {

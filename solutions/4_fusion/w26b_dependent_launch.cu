@@ -46,8 +46,8 @@ __device__ float dot(uint4 w, float4 low, float4 high) {
            d.y * high.w;
 }
 
-// y = W h, with a warp for ROWS rows of W.
-extern "C" __global__ void __launch_bounds__(WARP * WARPS, 3)
+// y = W h, with a warp for each row of W, or for several rows.
+extern "C" __global__ void __launch_bounds__(256)
 multiply(const __nv_bfloat16* w, const float* h, __nv_bfloat16* y, int n, int k) {
     const int row = ROWS * (blockIdx.x * WARPS + threadIdx.x / WARP), lane = threadIdx.x % WARP, count = k / VECTOR;
     if (row >= n) return;

@@ -170,9 +170,9 @@ __device__ void attend(const float* qkv, const __nv_bfloat16* keys, const __nv_b
     }
 }
 
-// state: the number of the next task, then the counters. Two blocks on each SM leave 128 registers to a thread, for the
-// loads in flight.
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+// Two blocks on each SM leave 128 registers to a thread, for the loads in flight.
+// state: the number of the next task, then the counters.
+extern "C" __global__ void __launch_bounds__(256, 2)
 megakernel(const Task* table, int tasks, int* state, const float* x, const float* weight, const __nv_bfloat16* wqkv,
            const __nv_bfloat16* keys, const __nv_bfloat16* values, const __nv_bfloat16* wo, float* h, float* qkv,
            float* attended, float* out, int tokens, int columns, float eps) {
