@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelpath.course import draw, registry
 from kernelpath.course.inputs import EXTREME, PLAIN, InputMode, generate_inputs, misalignments, serves_vectors
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.course.spec import Exercise
 from kernelpath.grading.compare import bits
 from kernelpath.grading.graders.results import process_finding
@@ -18,6 +20,7 @@ from kernelpath.verdict import Verdict
 from kernelpath.work.call import GuardedCall
 from kernelpath.work.dispatch_monitor import AuditLog
 from kernelpath.work.tamper_check import SubmissionThread
+from kernelpath.work.tensors import fingerprints, storage_bytes
 
 AUDIT_LOG = AuditLog()
 
@@ -182,3 +185,58 @@ def test_a_gap_between_rows_that_was_written_is_found_in_the_submissions_process
     finding = process_finding(told(made), generate_inputs(exercise("matrix_add"), CASE, 3, "cpu"))
     assert finding is not None
     assert finding.verdict is Verdict.MUTATED_INPUT
+
+
+TIMED = [item for item in registry.exercises() if item.stars == 3]
+
+
+class NondeterministicCalls(TorchDispatchMode):
+    """Collect the calls of operators whose bits on a GPU may differ from call to call.
+
+    torch.multinomial uses a floating-point cumsum if it takes several samples. A cumsum by itself is not collected,
+    because a generator may compute it on the CPU for any device.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = function.overloadpacket.__name__
+        samples_several = name == "multinomial" and args[1] > 1
+        adds_floats = name.rstrip("_") in ("index_add", "scatter_add") and args[0].is_floating_point()
+        accumulates = name.rstrip("_") == "index_put" and len(args) > 3 and bool(args[3])
+        if samples_several or adds_floats or accumulates:
+            self.names.append(name)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("item", TIMED, ids=lambda item: item.name)
+def test_inputs_are_generated_by_deterministic_operators(item: ExerciseRef) -> None:
+    with NondeterministicCalls() as calls:
+        generate_inputs(registry.load(item), registry.load(item).largest, 1, "cpu")
+    assert calls.names == []
+
+
+def test_tokens_of_a_text_have_their_probabilities() -> None:
+    _, ids, _, _ = exercise("embedding_gradient").inputs(rng(), 80_000, 1000, 1, "text", "bfloat16")
+    shares = ids[ids >= 0].long().bincount(minlength=1000) / (ids >= 0).sum()
+    expected = 1 / torch.arange(1, 1001)
+    torch.testing.assert_close(shares[:8].float(), (expected / expected.sum())[:8], rtol=0.1, atol=0.0)
+    assert ids.max() > 900
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("item", TIMED, ids=lambda item: item.name)
+def test_inputs_of_a_timed_case_have_the_same_bits_in_every_call(item: ExerciseRef) -> None:
+    """The grader generates the inputs of a round again, and any other bit means that the submission changed it."""
+    declared = registry.load(item)
+    assert declared.bench is not None
+
+    def generate() -> list[list[int]]:
+        inputs = generate_inputs(declared, declared.bench, 7, "cuda")
+        return fingerprints([storage_bytes(value) for value in inputs if isinstance(value, torch.Tensor)])
+
+    expected = generate()
+    assert all(generate() == expected for _ in range(3))

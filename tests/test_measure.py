@@ -202,6 +202,33 @@ class Full:
         return answer
 
 
+@pytest.mark.parametrize("item", [item for item in registry.exercises() if item.stars == 3], ids=lambda item: item.name)
+def test_the_ceiling_is_that_of_the_products_dtype(item: ExerciseRef) -> None:
+    """The dtype whose rate bounds the operations is the dtype of an input, and not that of a loss or a gradient."""
+    exercise = registry.load(item)
+    if exercise.ceiling_dtype is None:
+        return
+    dtype = exercise.bench.get("dtype") if exercise.bench else None
+    case = exercise.cases[0] if dtype is None else {**exercise.cases[0], "dtype": dtype}
+    tensors = (value for value in exercise.inputs(torch.Generator().manual_seed(0), **case) if torch.is_tensor(value))
+    dtypes = [str(tensor.dtype).removeprefix("torch.") for tensor in tensors]
+    # The matrices come before scales, biases and statistics.
+    if exercise.ceiling_dtype == "float4_e2m1fn_x2":
+        assert (dtypes[0], dtypes[1]) == ("uint8", "float8_e4m3fn")
+    else:
+        assert dtypes[0] == exercise.ceiling_dtype
+
+
+def test_float32_losses_of_bfloat16_matrices_have_the_ceiling_of_bfloat16() -> None:
+    exercise = registry.load(registry.find("linear_cross_entropy"))
+    assert set(exercise.tolerance) == {"float32"}
+    assert exercise.ceiling_dtype == "bfloat16"
+
+
+def test_few_operations_have_no_ceiling() -> None:
+    assert registry.load(registry.find("layernorm")).ceiling_dtype is None
+
+
 SUBMISSION = SubmissionFailed(Finding(Verdict.CRASHED, "out of memory: CUDA out of memory. Tried to allocate 4.00 GiB"))
 BASELINE = SubmissionFailed(Finding(Verdict.UNAVAILABLE, "the baseline failed: CUDA out of memory."))
 GRADER = torch.OutOfMemoryError("CUDA out of memory.")

@@ -31,6 +31,9 @@ def exercise(**changes: Any) -> Exercise:
     return Exercise(**{**fields, **changes})
 
 
+NO_DTYPE = problem(cases=({"n": 5},), compulsory_bytes=lambda n: 8 * n, flops=lambda n: 1000 * n)
+
+
 def test_an_exercise_is_its_problem_seen_through() -> None:
     shared = problem(vary=("n",), flops=lambda n, dtype: n)
     twins = [exercise(problem=shared), exercise(problem=shared, entry="double_triton")]
@@ -87,6 +90,10 @@ def test_a_broken_rule_of_a_problem_is_named(changes: dict[str, Any], said: str)
         ({"limits": ({"n": 5},)}, "limits: n=5 does not have the arguments n, dtype"),
         ({"min_speedup": 0.0}, "min_speedup: 0.0 is not positive"),
         ({"traffic": Traffic(shared=1.0)}, "traffic: shared needs the problem's flops"),
+        (
+            {"problem": NO_DTYPE, "bench": {"n": 5}, "baseline": abs},
+            "product_dtype: operations may bound the bench case",
+        ),
     ],
 )
 def test_a_broken_rule_is_named(changes: dict[str, Any], said: str) -> None:

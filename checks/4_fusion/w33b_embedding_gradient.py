@@ -15,8 +15,10 @@ EXERCISE = Exercise(
     bench=case(65_536, 128_256, 4096, "half"),
     sweep=tuple(case(65_536, 128_256, 4096, repeats) for repeats in ("few", "text", "one")),
     baseline=embedding_gradient.library,
-    min_speedup=1.0,  # not measured on a GPU yet
-    # Two float32 sums for each 16 rows, stored and loaded, add up to 0.5. A second read of dy makes 2 and more.
+    # On an H200, the answer reached 4.2, and pieces of 16 rows and 256 columns 3.0; with a join that adds one sum at a
+    # time, they reached 1.2.
+    min_speedup=2.5,
+    # Two float32 sums for each 16 rows, stored and loaded, add up to 0.5, for each 64 rows to 0.13. A second read of dy makes 2 and more.
     traffic=Traffic(bytes=2.5, edges=None),
     deterministic=True,
     measures_reads=True,  # graders/embedding_gradient.py limits the share of dy that one block reads

@@ -26,7 +26,16 @@ The sorted rows are cut into pieces of equal length, without regard to tokens. A
 start and end in it. The sum of a token that continues goes to a buffer, as does the sum of a token that started
 earlier, so the buffer has two rows per piece. A second kernel adds up these sums in the order of the pieces. PyTorch's
 operator works the same way. Atomics need neither sorting nor pieces, but they need a float32 table, and their result
-depends on the block order. The kernels haven't been timed on a GPU yet.
+depends on the block order. Measured on an H200 with the sizes above, in ms, for the kinds of repeats in the cases:
+
+                                               few     text    half    one
+    this kernel                                0.59    0.54    0.53    0.54
+    PyTorch's operator                         4.03    3.10    2.25    2.04
+    16 rows and 256 columns per program        0.68    0.69    0.74    0.83
+    and a join that adds one sum at a time     0.60    0.77    1.87    5.09
+
+Clearing the table takes 0.31 ms of this. With programs of 32 rows and 512 columns, clearing only the rows of tokens
+that don't occur saves 0.15 ms for few and 0.06 ms for one, but it needs two more kernels.
 """
 
 import torch
@@ -34,7 +43,7 @@ import triton
 import triton.language as tl
 
 # Sorted rows per program. Longer pieces store fewer sums in the buffer, but give fewer programs.
-PIECE = 16
+PIECE = 64
 
 
 @triton.jit
@@ -45,20 +54,34 @@ def load_token(ids_ptr, order_ptr, position, tokens):
 
 
 @triton.jit(do_not_specialize=["tokens"])
-def add_kernel(table_ptr, sums_ptr, dy_ptr, ids_ptr, order_ptr, tokens, n, PIECE: tl.constexpr, BLOCK: tl.constexpr):
+def add_kernel(table_ptr, sums_ptr, dy_ptr, ids_ptr, order_ptr, tokens, n,
+               PIECE: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip
     """Add the rows of one piece, token by token, for BLOCK columns."""
     piece = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     first = piece * PIECE
+    last = first + PIECE - 1
     token = load_token(ids_ptr, order_ptr, first, tokens)
     began_earlier = load_token(ids_ptr, order_ptr, first - 1, tokens) == token
     acc = tl.zeros([BLOCK], tl.float32)
     i = first
-    while (i < first + PIECE) & (token >= 0):
-        row = tl.load(order_ptr + i).to(tl.int64)
-        acc += tl.load(dy_ptr + row * n + column, mask=column < n, other=0.0).to(tl.float32)
-        next_token = load_token(ids_ptr, order_ptr, i + 1, tokens)
-        if (next_token != token) | (i == first + PIECE - 1):
+    # The tokens are sorted. If the first one is the last one, all rows but the last are added ROWS at a time.
+    if (token >= 0) & (load_token(ids_ptr, order_ptr, last, tokens) == token):
+        for k in range(0, PIECE, ROWS):
+            position = first + k + tl.arange(0, ROWS)[:, None]
+            row = tl.load(order_ptr + position, mask=position < last, other=0).to(tl.int64)
+            x = tl.load(dy_ptr + row * n + column, mask=(position < last) & (column < n), other=0.0)
+            acc += tl.sum(x.to(tl.float32), axis=0)
+        i = last
+    row = tl.load(order_ptr + i, mask=i < tokens, other=-1).to(tl.int64)
+    x = tl.load(dy_ptr + row * n + column, mask=(row >= 0) & (column < n), other=0.0)
+    while (i <= last) & (token >= 0):
+        # The next row is loaded before this one is stored.
+        row = tl.load(order_ptr + i + 1, mask=i + 1 < tokens, other=-1).to(tl.int64)
+        next_x = tl.load(dy_ptr + row * n + column, mask=(row >= 0) & (i < last) & (column < n), other=0.0)
+        next_token = tl.load(ids_ptr + row, mask=row >= 0, other=-1)
+        acc += x.to(tl.float32)
+        if (next_token != token) | (i == last):
             if began_earlier:
                 tl.store(sums_ptr + 2 * piece * n + column, acc, mask=column < n)
             elif next_token == token:
@@ -69,23 +92,29 @@ def add_kernel(table_ptr, sums_ptr, dy_ptr, ids_ptr, order_ptr, tokens, n, PIECE
             acc = tl.zeros([BLOCK], tl.float32)
             token = next_token
             began_earlier = False
+        x = next_x
         i += 1
 
 
 @triton.jit(do_not_specialize=["tokens"])
-def join_kernel(table_ptr, sums_ptr, ids_ptr, order_ptr, tokens, n, PIECE: tl.constexpr, BLOCK: tl.constexpr):
-    """Add the sums of a token that starts in this piece and continues in the next one."""
+def join_kernel(table_ptr, sums_ptr, ids_ptr, order_ptr, tokens, n,
+                PIECE: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr):  # fmt: skip
+    """Add the sums of a token that starts in this piece and continues in the next one, PARTS sums at a time."""
     piece = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    end = (piece + 1) * PIECE
-    token = load_token(ids_ptr, order_ptr, end - 1, tokens)
-    continues = load_token(ids_ptr, order_ptr, end, tokens) == token
+    token = load_token(ids_ptr, order_ptr, (piece + 1) * PIECE - 1, tokens)
+    continues = load_token(ids_ptr, order_ptr, (piece + 1) * PIECE, tokens) == token
     began_earlier = load_token(ids_ptr, order_ptr, piece * PIECE - 1, tokens) == token
     if continues & (token >= 0) & (began_earlier == 0):
         acc = tl.load(sums_ptr + (2 * piece + 1) * n + column, mask=column < n, other=0.0)
-        while load_token(ids_ptr, order_ptr, end, tokens) == token:
-            acc += tl.load(sums_ptr + 2 * (end // PIECE) * n + column, mask=column < n, other=0.0)
-            end += PIECE
+        first = piece + 1 - PARTS
+        count = PARTS
+        while count == PARTS:
+            first += count  # Triton 3.6 compiles the loop only if its body uses the variables of its condition
+            part = first + tl.arange(0, PARTS)[:, None]
+            has_token = load_token(ids_ptr, order_ptr, part * PIECE, tokens) == token
+            acc += tl.sum(tl.load(sums_ptr + 2 * part * n + column, mask=has_token & (column < n), other=0.0), axis=0)
+            count = tl.sum(has_token.to(tl.int32))
         value = acc.to(table_ptr.dtype.element_ty)
         tl.store(table_ptr + token.to(tl.int64) * n + column, value, mask=column < n)
 
@@ -95,8 +124,10 @@ def embedding_gradient(dy: torch.Tensor, ids: torch.Tensor, order: torch.Tensor,
     pieces = triton.cdiv(tokens, PIECE)
     table = torch.zeros(vocabulary, n, dtype=dy.dtype, device=dy.device)
     sums = torch.empty(2 * pieces, n, dtype=torch.float32, device=dy.device)
-    block = min(256, triton.next_power_of_2(n))
-    grid = (pieces, triton.cdiv(n, block))
-    add_kernel[grid](table, sums, dy, ids, order, tokens, n, PIECE, block, num_warps=2)
-    join_kernel[grid](table, sums, ids, order, tokens, n, PIECE, block, num_warps=2)
+    # A program of the largest case may read 20 rows of dy, or 64 rows of a fourth of the columns.
+    block = min(1024, triton.next_power_of_2(triton.cdiv(n, 4)))
+    warps = max(1, block // 256)
+    add_kernel[pieces, triton.cdiv(n, block)](table, sums, dy, ids, order, tokens, n, PIECE, block, 8, num_warps=warps)
+    block = min(128, block)
+    join_kernel[pieces, triton.cdiv(n, block)](table, sums, ids, order, tokens, n, PIECE, block, 16)
     return table

@@ -115,6 +115,8 @@ class Problem:
             beside it.
         compulsory_bytes: `compulsory_bytes(**case)`, the bytes of the inputs read once and the outputs written once.
         flops: `flops(**case)`, arithmetic operations, which determine the measured ceiling with `compulsory_bytes`.
+        product_dtype: The dtype of the factors of the operator's matrix products, such as "bfloat16", which may differ
+            from the dtype of its outputs. `Exercise.ceiling_dtype` needs it, unless the cases have an argument dtype.
         vary: The names of case arguments that may have any size. Grading generates a further case from them.
         must_reach: The size that a case has to reach, for an extent without a bound in the statement, if it is not
             BEYOND_A_BLOCK: the limit of the statement, or less if each row takes a whole block and cases are expensive.
@@ -134,6 +136,7 @@ class Problem:
     tolerance: Mapping[str, Tolerance]
     compulsory_bytes: Callable[..., int]
     flops: Callable[..., int] | None = None
+    product_dtype: str | None = None
     vary: tuple[str, ...] = ()
     limits: Sequence[Case] = ()
     gpu_limits: Sequence[Case] = ()

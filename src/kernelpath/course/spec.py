@@ -144,6 +144,9 @@ class Network:
     ring_messages: Callable[..., range | None] | None = None
 
 
+# Operations per byte from which arithmetic, and not memory, may bound a kernel on any GPU of the course.
+COMPUTE_BOUND = 10.0
+
 # The name of a fault that the PTX machine cannot see: the kernel is well defined and computes something else.
 WRONG_VALUES_FAULT = "WrongValues"
 
@@ -321,6 +324,8 @@ class Exercise:
             in_cases = {case.get("kernel") for case in self.cases}
             require(in_cases == set(self.repairs), f"repairs: the cases run {in_cases}")
         require(self.min_speedup > 0, f"min_speedup: {self.min_speedup} is not positive")
+        has_dtype = self.ceiling_dtype is not None or not self._is_compute_bound
+        require(has_dtype, "product_dtype: operations may bound the bench case; declare it in the problem")
 
     @property
     def inputs(self) -> Callable[..., tuple[Any, ...]]:
@@ -341,6 +346,24 @@ class Exercise:
     @property
     def flops(self) -> Callable[..., int] | None:
         return self.problem.flops
+
+    @property
+    def ceiling_dtype(self) -> str | None:
+        """Return the dtype of the library's matrix product whose rate bounds the operations of the bench case.
+
+        None if the case has few operations per byte, so that only its bytes bound the time.
+        """
+        if self.bench is None or not self._is_compute_bound:
+            return None
+        # The dtype of an output says nothing about the products: float32 losses follow from bfloat16 matrices.
+        dtype: str | None = self.bench.get("dtype", self.problem.product_dtype)
+        return dtype
+
+    @property
+    def _is_compute_bound(self) -> bool:
+        if self.bench is None or self.flops is None:
+            return False
+        return self.flops(**self.bench) >= COMPUTE_BOUND * self.compulsory_bytes(**self.bench)
 
     @property
     def outputs(self) -> tuple[str, ...]:

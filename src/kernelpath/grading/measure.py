@@ -21,9 +21,6 @@ LAUNCH_BOUND_SECONDS = 20e-6
 # Bytes of memory that hold every timed case with all its implementations. An H100 has 79 GiB.
 SUFFICIENT_MEMORY = 75 << 30
 
-# Operations per byte from which arithmetic, and not memory, may bound a kernel on any GPU of the course.
-COMPUTE_BOUND = 10.0
-
 # Sentences for a report about the protections that this kernel lacks.
 MISSING_PROTECTIONS = confine.missing_protections()
 
@@ -54,7 +51,7 @@ def measure(
         SubmissionFailed: A request failed.
     """
     assert exercise.bench is not None
-    dtype = _matmul_dtype(exercise)
+    dtype = exercise.ceiling_dtype
     # The ceilings are measured in each grading, because clocks and other processes change them, too.
     response = runner.request(messages.MeasureCeilings(dtype=dtype), messages.MeasuredCeilings, _SETUP_SECONDS)
     session = TimingSession(exercise, exercise.bench, runner, check_process, seed, reference)
@@ -94,15 +91,6 @@ def _memory_shortage(exercise: Exercise) -> Finding:
 
 def _memory() -> int:
     return int(torch.cuda.get_device_properties().total_memory)
-
-
-def _matmul_dtype(exercise: Exercise) -> str | None:
-    """Return the dtype of the library's matrix product to compare with; None where operations per byte are few."""
-    assert exercise.bench is not None
-    flops = exercise.flops(**exercise.bench) if exercise.flops else 0
-    if flops < COMPUTE_BOUND * exercise.compulsory_bytes(**exercise.bench):
-        return None
-    return str(exercise.bench.get("dtype", next(iter(exercise.tolerance))))
 
 
 def check_time(

@@ -73,6 +73,8 @@ def _matmul_rate(stopwatch: Stopwatch, dtype: str, size: int) -> float:
 
     Each operand is laid out as the library's fastest kernel expects it.
     """
+    if dtype == "float4_e2m1fn_x2":
+        return 2 * size**3 / stopwatch.median(_float4_product(stopwatch.device, size))
     torch_dtype: torch.dtype = getattr(torch, dtype)
     rows, columns = (50 * torch.randn(2, size, size, device=stopwatch.device)).to(torch_dtype)
     unit_scale = torch.ones((), device=stopwatch.device)
@@ -83,3 +85,12 @@ def _matmul_rate(stopwatch: Stopwatch, dtype: str, size: int) -> float:
         ),
     }
     return 2 * size**3 / stopwatch.median(products.get(torch_dtype, lambda: rows @ columns))
+
+
+def _float4_product(device: torch.device, size: int) -> Callable[[], object]:
+    """Return the library's product of two square matrices of 4-bit numbers, two in each byte, with scales of 1."""
+    packed = torch.randint(256, (2, size, size // 2), dtype=torch.uint8, device=device)
+    rows, columns = packed.view(torch.float4_e2m1fn_x2)
+    # A scale for each 16 numbers along k. All of them are equal, so their order does not matter.
+    scales = torch.ones(size * size // 16, device=device).to(torch.float8_e4m3fn)
+    return lambda: torch._scaled_mm(rows, columns.t(), scales, scales, out_dtype=torch.bfloat16)

@@ -95,4 +95,5 @@ PROBLEM = Problem(
     faults={"a larger filter with zeros around": with_zero_weights_around},
     compulsory_bytes=compulsory_bytes,
     flops=flops,
+    product_dtype="bfloat16",
 )

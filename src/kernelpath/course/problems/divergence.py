@@ -113,4 +113,5 @@ PROBLEM = Problem(
     limits=({"n": 70_001, "distribution": "rare"},),
     compulsory_bytes=lambda n, distribution: (2 * BYTES["float32"] + BYTES["uint8"]) * n,
     flops=lambda n, distribution: round(OPERATIONS * MEAN_STEPS[distribution] * n),
+    product_dtype="float32",  # no matrix product, but multiply-adds at the rate of one
 )

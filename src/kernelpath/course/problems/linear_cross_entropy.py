@@ -113,4 +113,5 @@ PROBLEM = Problem(
     must_reach={"vocabulary": 131_072, "hidden": 4096},
     compulsory_bytes=compulsory_bytes,
     flops=lambda rows, vocabulary, hidden: 2 * rows * vocabulary * hidden,
+    product_dtype="bfloat16",
 )

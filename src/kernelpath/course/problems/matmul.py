@@ -65,4 +65,5 @@ PROBLEM = Problem(
     gpu_limits=({"m": 65_537, "n": 1, "k": 1},),  # 2,049 blocks of 1,024 threads that go through whole tiles
     compulsory_bytes=lambda m, n, k: 4 * (m * k + k * n + m * n),
     flops=lambda m, n, k: 2 * m * n * k,
+    product_dtype="float32",
 )

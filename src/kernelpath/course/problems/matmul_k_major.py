@@ -59,6 +59,7 @@ PROBLEM = replace(
     far=(),
     compulsory_bytes=lambda m, n, k: 2 * (m * k + n * k + m * n),
     flops=lambda m, n, k: 2 * m * n * k,
+    product_dtype="bfloat16",
 )
 
 SWEEP: Sequence[Case] = tuple(case for case in sweeps.products() if case["k"] % 8 == 0)

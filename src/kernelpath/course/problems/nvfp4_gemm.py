@@ -124,4 +124,5 @@ PROBLEM = Problem(
     tolerance={"bfloat16": Tolerance(rtol=1.01 * 2**-8, atol=1e-4)},
     compulsory_bytes=compulsory_bytes,
     flops=lambda m, n, k: 2 * m * n * k,
+    product_dtype="float4_e2m1fn_x2",  # two numbers in a byte; the inputs have uint8
 )
