@@ -25,5 +25,5 @@ from kernelpath.lanes import cuda
 def dependent_launch(x: torch.Tensor, weight: torch.Tensor, w: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
     # TODO: allocate h and y
     # TODO: cuda.kernel("w26b_dependent_launch.cu", "normalize")[1, 1024](x, weight, h, k, eps)
-    # TODO: launch multiply with programmatic_stream_serialization=True, 256 threads, a warp for one or several rows of w
+    # TODO: launch multiply with programmatic_stream_serialization=True, 256 threads, a warp for each row or several
     raise NotImplementedError("launch both kernels, then return y")
