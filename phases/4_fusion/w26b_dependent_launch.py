@@ -13,8 +13,8 @@ race. In the first launch, at most a quarter of the instructions may come before
 launch, at least a tenth of the sectors of global memory have to be requested before the wait. On a GPU, the grader
 compares the time with the same kernels without the attribute. The exercise needs Hopper or later.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Bank conflicts may
-add at most 1 wavefront per request. A call may launch at most 2 kernels.
+Limits on the largest case, with room for edges on smaller ones: at most 1 wavefront per request added by bank
+conflicts; at most 2 launches.
 """
 
 import torch
@@ -25,5 +25,5 @@ from kernelpath.lanes import cuda
 def dependent_launch(x: torch.Tensor, weight: torch.Tensor, w: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
     # TODO: allocate h and y
     # TODO: cuda.kernel("w26b_dependent_launch.cu", "normalize")[1, 1024](x, weight, h, k, eps)
-    # TODO: launch multiply with programmatic_stream_serialization=True, 256 threads, a warp for one or more rows of w
+    # TODO: launch multiply with programmatic_stream_serialization=True, 256 threads, a warp for each row or several
     raise NotImplementedError("launch both kernels, then return y")
