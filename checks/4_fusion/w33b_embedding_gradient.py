@@ -18,7 +18,8 @@ EXERCISE = Exercise(
     # On an H200, the answer reached 4.2, and pieces of 16 rows and 256 columns 3.0; with a join that adds one sum at a
     # time, they reached 1.2.
     min_speedup=2.5,
-    # Two float32 sums for each 16 rows, stored and loaded, add up to 0.5, for each 64 rows to 0.13. A second read of dy makes 2 and more.
+    # Two float32 sums for each 16 rows, stored and loaded, add up to 0.5, and for each 64 rows to 0.13. A second read
+    # of dy makes 2 and more.
     traffic=Traffic(bytes=2.5, edges=None),
     deterministic=True,
     measures_reads=True,  # graders/embedding_gradient.py limits the share of dy that one block reads
