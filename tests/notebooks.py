@@ -12,20 +12,7 @@ from kernelpath.show import execute
 NOTEBOOKS = list(execute.all_notebooks())
 
 # Measurements that no GPU has made yet. A recording in results/notebooks.json takes its key out of here.
-OUTSTANDING = {f"week25/{name}" for name in ("hops", "scans", "floats", "compactions", "sorts", "nuclei")} | {
-    "week07/extension",
-    "week15/models",
-    "week28/decode",
-    "week28/rows",
-    "week29/decode",
-    "week29/linear",
-    "week29/window",
-    *(f"week26/{name}" for name in ("graphs", "dependent", "rows", "decoders")),
-    "week30/gemm",
-    "week30/transpose",
-    "week33/embedding",
-    "week33/loss",
-}
+OUTSTANDING = {"week07/extension"}
 
 _MEASUREMENT = re.compile(r"notebook\.(?:on_gpu|times)\(\s*\"([^\"]+)\"")
 

@@ -656,17 +656,7 @@ def test_a_page_that_lost_what_a_gpu_showed_is_found(recorded: Path, gpu: str, s
 
 
 # Pages whose measurements are all in tests.notebooks.OUTSTANDING, or that measure nothing on a GPU.
-NOT_YET_ON_A_GPU = {
-    "week25_scans.ipynb",
-    "week26_latency.ipynb",
-    "week27_experts.ipynb",
-    "week28_low_bits.ipynb",
-    "week29_attention.ipynb",
-    "week30_gluon.ipynb",
-    "week31_blackwell.ipynb",
-    "week32_parallel.ipynb",
-    "week33_losses.ipynb",
-}
+NOT_YET_ON_A_GPU = {"week31_blackwell.ipynb", "week32_parallel.ipynb"}
 
 
 def test_the_pages_of_the_course_say_what_made_them() -> None:
