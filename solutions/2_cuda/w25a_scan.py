@@ -30,11 +30,13 @@ receives fewer than 5 elements per cycle.
 
 The tile numbers come from a counter, so every order of blocks makes progress.
 
-Tried on an H200, with 2**28 elements, where a copy takes 511 us and CUB's scan 716 us:
+In a graded run on an H200, this kernel took 753 us for 2**28 elements, and the three kernels took 830 us. A previous
+version, with tiles of 4096 elements and one warp that looked back, took 849 us. The look-back is the bottleneck. In one
+session, in which a copy took 511 us, CUB's scan 716 us, and torch.cumsum 853 us, variants of this kernel took:
 - without look-back, with wrong sums: 526 us
 - tiles of 4096 elements, one warp looks back: 1,050 us; the whole block looks back: 903 us
 - the same with 512 threads and tiles of 8192: 892 us, and 806 us with loads of 16 bytes
-- this kernel, with tiles of 7168: 763 us; with an exchange through shared memory instead of rows in registers: 780 us
+- tiles of 7168, as in this kernel: 763 us; with an exchange through shared memory instead of rows in registers: 780 us
 
 Source: Merrill and Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back", NVIDIA NVR-2016-002.
 """
