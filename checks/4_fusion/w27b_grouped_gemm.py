@@ -13,7 +13,7 @@ EXERCISE = Exercise(
     aligned=True,  # as copies of 16 bytes need it
     bench=case("32x512+48x256+16x1024+32x128", 5632, 4096, 2048),
     baseline=grouped_gemm.eager,
-    min_speedup=5.5,  # on an H200 the answer reaches 8.2, and the reference kernel takes 0.57 of its time
+    min_speedup=5.5,  # on an H200 the reference kernel reaches 12.3, and the answer 8.2 in another grading
     tensor_cores=True,
     traffic=Traffic(bytes=2.5, edges=None),
 )

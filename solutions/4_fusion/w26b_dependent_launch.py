@@ -19,12 +19,12 @@ add at most 1 wavefront per request. A call may launch at most 2 kernels.
 Bytes: w takes 33.6 MB for 4096 x 4096, or 7.5 us at the 4.5 TB/s that an H200 reads. The norm moves only 24 KB, but
 takes a few microseconds for a launch, two passes over x by a single block, and a barrier. It is latency-bound.
 
-Measured on an H200 for 14336 x 4096, 117 MB, from a cold L2: two rows for each warp with 4 vectors ahead take 41 us
-with the attribute and 45 us without it, and cuBLAS after PyTorch's norm takes 52 us. One row for each warp, 8 vectors
-ahead, takes 45 us with the attribute; two rows share the loads of h. Loads of w that are evicted first save 2 to 7 us.
-The time of 41 us is that of ld.global.nc.L1::no_allocate with an evict_first policy for L2; for one row for each warp,
-__ldcs is as fast. Four rows for each warp gain 0.5 us more at this size, and lose 1 to 3 us for smaller and wider
-matrices.
+Graded on an H200 for 14336 x 4096, 117 MB, from a cold L2: 40.9 us, and 42.0 us for the same kernels without the
+attribute. An earlier run compared variants. There, w was loaded by ld.global.nc.L1::no_allocate with an evict_first
+policy for L2: two rows for each warp with 4 vectors ahead took 41 us with the attribute and 45 us without it, and
+cuBLAS after PyTorch's norm took 52 us. One row for each warp, 8 vectors ahead, took 46 us with the attribute (and 45 us
+with __ldcs); two rows share the loads of h. Loads of w that are evicted first saved 2 to 7 us. Four rows for each warp
+gained 0.5 us more at this size, and lost 1 to 3 us for smaller and wider matrices.
 
 CUTLASS and FlashInfer launch their kernels this way (NVIDIA, CUDA Programming Guide, "Programmatic Dependent Launch and
 Synchronization").

@@ -24,7 +24,7 @@ Bytes: 2 n (top_k + 1) for each token, which makes 1.2 GB for 16,384 tokens, n =
 The alternative is a scatter: the second GEMM adds each row, times its weight, to its token's row of out. That takes
 float32 atomics, whose order differs from run to run, and out has to be cleared beforehand and rounded afterwards.
 
-On an H200, this kernel takes 299 us for the sizes above, at 95% of the bandwidth of a copy.
+On an H200, this kernel takes 295 us for the sizes above, at 96% of the bandwidth of a copy.
 """
 
 import torch
