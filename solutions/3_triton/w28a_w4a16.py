@@ -42,15 +42,15 @@ would load 8 at a time.
 Measured on an H200 in us, bfloat16, n = 28672, k = 4096 (cuBLAS has 16-bit weights; _weight_int4pack_mm is PyTorch's):
 
     rows                                                    4       16       32       64
-    this kernel, its tile                                40.4     40.0     46.5     57.2
+    this kernel                                          41.8     42.3     45.8     59.3
     weights through shared memory, no copies ahead       64.4     64.6     69.1    103.1
-    cuBLAS                                               70.3     71.6     72.5     70.9
+    cuBLAS                                               71.6     72.0     72.1     71.9
     torch._weight_int4pack_mm                            51.0    136.9    264.1    520.7
 
-At 4 rows, num_stages=3 with weights in shared memory takes 57.5, and the new order without num_stages takes 53.2.
-Neither tiles of 16 to 128 columns with 1, 2, or 4 warps nor 2, 4, or 8 parts of k take less than 37.5, which is 1.65
-TB/s, or 2.7 times the time of the bytes. The reason is not known. A guess: the 64 bytes that are read of each row at a
-time are too short a run for the memory.
+This kernel and cuBLAS: week 28's recordings. All else: an earlier run, in which this kernel took 40.4 at 4 rows, with
+weights in shared memory 57.5, and without num_stages 53.2. Neither tiles of 16 to 128 columns with 1, 2, or 4 warps nor
+2, 4, or 8 parts of k took less than 37.5, or 1.65 TB/s, 2.7 times the time of the bytes. The reason is not known. A
+guess: the 64 bytes that are read of each row at a time are too short a run for the memory.
 """
 
 import torch

@@ -21,14 +21,14 @@ outputs. The multiply-adds must run on tensor cores.
 
 Bytes: moving q, k, v, and out once takes 336 MB for 16,384 tokens with 32 query heads and 8 key heads of 128, or 75 us
 at the 4.5 TB/s that an H200 reads. Operations: 4 per visible score and column, so 0.27e12 with a window of 1,024, or
-0.4 ms at the 690e12 per second that the largest GEMMs reach there. So the kernel is compute-bound. Without the window,
+0.34 ms at the 790e12 per second that the largest GEMMs reach there. So the kernel is compute-bound. Without the window,
 it would do 8 times as much work.
 
 A program computes one block of queries. Two ranges of tiles have keys that these queries may see: the tiles of the
 sinks, and the tiles from the first key in the first query's window to the last query. A tile in both ranges belongs to
 the second, whose mask combines both conditions, so no key counts twice. Tiles that all queries of the block see need no
 mask, and a loop of their own computes them: 15 of 17 for a window of 1,024. On an H200, 16,384 tokens with 32 query
-heads took 0.64 ms, or 421e12 operations per second. With a mask on every tile and loads by pointers, they took 1.0 ms;
+heads took 0.64 ms, or 419e12 operations per second. With a mask on every tile and loads by pointers, they took 1.0 ms;
 the loop without a mask saved 0.26 ms, and tensor descriptors, which need no address for each element, another 0.1 ms.
 Blocks of 128 queries with 8 warps took 0.76 ms.
 """
