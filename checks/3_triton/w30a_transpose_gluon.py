@@ -16,7 +16,7 @@ EXERCISE = Exercise(
         {"rows": 8191, "columns": 8193, "dtype": "float32"},
     ),
     baseline=lambda x: x.t().contiguous(),
-    min_speedup=2.3,  # as transpose in CUDA C++ (week 3) and in CuTe (week 18); on an H200 the reference has 3.35
+    min_speedup=2.3,  # as transpose in CUDA C++ (week 3) and in CuTe (week 18); on an H200 the reference has 3.32
     requires=(8, 0),
     traffic=Traffic(sectors=1.1, bank_conflicts=0.5, bytes=1.1),
 )

@@ -7,8 +7,7 @@ at multiples of 16 bytes.
 A program computes a tile of out. A circular buffer in shared memory holds the k-tiles of the next STAGES - 1 steps.
 Each stage has an mbarrier, which signals that the stage's copies have arrived. A stage may be overwritten once the
 wgmma that reads it is done. With at most one wgmma in flight, this is the previous step's stage. The grader checks the
-values, the bytes moved by TMA, and whether copies are in flight while wgmma instructions are issued. On a GPU, it also
-compares the time with cuBLAS.
+values, the bytes moved by TMA, and whether copies overlap with wgmma. On a GPU, it compares the time with cuBLAS.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
 memory accesses may move at most 6 times the size of the inputs and outputs. At least 50% of the global memory traffic

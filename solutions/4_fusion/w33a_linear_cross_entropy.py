@@ -28,17 +28,17 @@ times the memory of everything else.
 
 A program reduces one tile of logits to a maximum and a sum per row, as FlashAttention's online softmax does, but it has
 no values to accumulate. A second kernel merges the tiles. Their maxima and sums are 1/128 of the logits' bytes. The
-tile that contains the label's column stores the label's logit. Measured on an H200, in ms:
+tile that contains the label's column stores the label's logit. On an H200, the kernel takes 12.8 ms with these sizes,
+and PyTorch's operators take 24.4 ms. An earlier run compared variants, with exp2 instead of exp, in ms:
 
     rows, vocabulary, hidden    this kernel    h @ w.T    PyTorch's operators
-    8192, 128256, 4096             15.5         11.2         24.0 to 29.1
+    8192, 128256, 4096             15.5         11.2         29.1
     8192, 50257, 768                1.08         6.67        12.0
     1024, 128256, 4096              1.39         1.37         3.16
 
-The kernel was timed with exp2 instead of exp. On the first line, tiles of 64 x 128 without TMA take 37.3 ms, since each
-byte of shared memory is used for too few operations. Tiles of 128 x 128 without TMA take 19.2 ms, and rows of tiles in
-one group of 64 instead of four of 16 take 25.0 ms. Persistent programs, as in week 11, take 14.6 ms on the first line,
-but 1.31 and 1.80 ms on the others. Labels are compared in int32: in int64, the registers spill.
+On the first line, tiles of 128 x 128 without TMA took 19.2 ms, and rows of tiles in one group of 64 instead of four of
+16 took 25.0 ms. Persistent programs took 14.6 ms there, but 1.31 and 1.80 ms on the other lines. In another run, tiles
+of 64 x 128 without TMA took 37.3 ms. Labels are compared in int32: in int64, the registers spill.
 
 Source: Wijmans and others, "Cut Your Losses in Large-Vocabulary Language Models" (2024), arXiv 2411.09009.
 """

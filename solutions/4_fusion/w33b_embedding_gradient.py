@@ -29,13 +29,13 @@ operator works the same way. Atomics need neither sorting nor pieces, but they n
 depends on the block order. Measured on an H200 with the sizes above, in ms, for the kinds of repeats in the cases:
 
                                                few     text    half    one
-    this kernel                                0.59    0.54    0.53    0.54
-    PyTorch's operator                         4.03    3.10    2.25    2.04
+    this kernel                                0.57    0.54    0.53    0.54
+    PyTorch's operator                         3.30    2.43    2.24    2.01
     16 rows and 256 columns per program        0.68    0.69    0.74    0.83
     and a join that adds one sum at a time     0.60    0.77    1.87    5.09
 
-Clearing the table takes 0.31 ms of this. With programs of 32 rows and 512 columns, clearing only the rows of tokens
-that don't occur saves 0.15 ms for few and 0.06 ms for one, but it needs two more kernels.
+The last two lines are from an earlier run. Clearing the table takes 0.31 ms. With programs of 32 rows and 512 columns,
+clearing only the rows of unused tokens saves 0.15 ms for few and 0.06 ms for one, but it needs two more kernels.
 """
 
 import torch
