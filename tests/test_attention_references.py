@@ -59,7 +59,8 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, hidden: torch.Tens
     top = torch.maximum(scores.amax(-1, keepdim=True), sink.double()[:, None, None])
     weights = (scores - top).exp()
     total = weights.sum(-1, keepdim=True) + (sink.double()[:, None, None] - top).exp()
-    return weights / total @ value
+    attended: torch.Tensor = weights / total @ value
+    return attended
 
 
 # The reference has blocks of 512 queries: the window and the sinks reach past the beginning of a block, or not.
@@ -86,7 +87,7 @@ class OperatorCount(TorchDispatchMode):
     """Counts the operators of PyTorch that are called. On a GPU, half of them launch a kernel; the others are views."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.count = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -198,7 +198,7 @@ class NondeterministicCalls(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.names: list[str] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -232,10 +232,11 @@ def test_tokens_of_a_text_have_their_probabilities() -> None:
 def test_inputs_of_a_timed_case_have_the_same_bits_in_every_call(item: ExerciseRef) -> None:
     """The grader generates the inputs of a round again, and any other bit means that the submission changed it."""
     declared = registry.load(item)
-    assert declared.bench is not None
+    case = declared.bench
+    assert case is not None
 
     def generate() -> list[list[int]]:
-        inputs = generate_inputs(declared, declared.bench, 7, "cuda")
+        inputs = generate_inputs(declared, case, 7, "cuda")
         return fingerprints([storage_bytes(value) for value in inputs if isinstance(value, torch.Tensor)])
 
     expected = generate()
