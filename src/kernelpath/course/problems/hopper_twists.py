@@ -105,6 +105,7 @@ def twist(layout: str, epilogue: HopperEpilogue, dtype: str) -> DeliverableVaria
         ),
         vary=(),
         reference=reference,
+        product_dtype=dtype,
         # One rounding of the result. Float32 sums and tanh.approx are off by less than 1e-3.
         tolerance={dtype: Tolerance(rtol=1.01 * rounding, atol=2e-3)},
         limits=({"m": 2056, "n": 8, "k": 8},),
