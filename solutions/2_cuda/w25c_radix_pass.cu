@@ -4,8 +4,7 @@
 // thread of a block looks back for one digit. The tile is sorted in shared memory before it is written, so that keys
 // with equal digits are written next to each other.
 
-constexpr int WARP = 32, DIGITS = 256, THREADS = DIGITS, WARPS = THREADS / WARP, ITEMS = 24, TILE = THREADS * ITEMS;
-constexpr int AHEAD = 8;
+constexpr int WARP = 32, DIGITS = 256, THREADS = DIGITS, WARPS = THREADS / WARP, ITEMS = 16, TILE = THREADS * ITEMS;
 
 // A status word has its state in the two upper bits (0: nothing) and a count below them.
 constexpr unsigned COUNT = 1u << 30, PREFIX = 2u << 30, VALUE = COUNT - 1;
@@ -14,36 +13,6 @@ __device__ unsigned load_status(const unsigned* status) {
     unsigned word;
     asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(word) : "l"(status) : "memory");
     return word;
-}
-
-__device__ void publish(unsigned* status, unsigned word) {
-    asm volatile("st.relaxed.gpu.u32 [%0], %1;" ::"l"(status), "r"(word) : "memory");
-}
-
-// Returns the lanes with the same digit. __match_any_sync takes longer the more different digits there are.
-__device__ unsigned lanes_with(unsigned digit) {
-    unsigned peers = ~0u;
-    for (int bit = 0; bit < 8; ++bit) {
-        const bool is_set = digit >> bit & 1;
-        const unsigned lanes = __ballot_sync(~0u, is_set);
-        peers &= is_set ? lanes : ~lanes;
-    }
-    return peers;
-}
-
-// Returns the number of keys with a digit in all tiles before `tile`. Requests are AHEAD tiles ahead of their use.
-__device__ unsigned look_back(const unsigned* status, int tile, int digit) {
-    unsigned before = 0;
-    for (int other = tile - 1;; other -= AHEAD) {
-        unsigned words[AHEAD];
-        for (int a = 0; a < AHEAD; ++a)
-            words[a] = other >= a ? load_status(status + (other - a) * DIGITS + digit) : PREFIX;  // before tile 0: none
-        for (int a = 0; a < AHEAD; ++a) {
-            while (words[a] == 0) words[a] = load_status(status + (other - a) * DIGITS + digit);
-            before += words[a] & VALUE;
-            if (words[a] >= PREFIX) return before;
-        }
-    }
 }
 
 // Returns the sum of the values of all earlier threads.
@@ -61,7 +30,7 @@ __device__ int sum_before(int value) {
     return sum - value;
 }
 
-__global__ void __launch_bounds__(THREADS, 3)
+__global__ void __launch_bounds__(THREADS, 4)
 radix_pass(const int* keys, const int* first, int* out, unsigned* status, int* next, int n, int shift) {
     __shared__ int counts[WARPS][DIGITS], offset[DIGITS], sorted[TILE], tile_of_block;
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, digit = threadIdx.x;
@@ -72,12 +41,11 @@ radix_pass(const int* keys, const int* first, int* out, unsigned* status, int* n
 
     // A key's rank is the number of keys before it in its warp that have the same digit. Rows of 32 neighbors are
     // processed in order, so ranks are stable. Past the end of keys, -1 has the last digit and stays last.
-    int key[ITEMS];
-    unsigned short rank[ITEMS];  // below 768: two of them share a register
+    int key[ITEMS], rank[ITEMS];
     for (int k = 0; k < ITEMS; ++k) key[k] = own + k * WARP < n ? keys[own + k * WARP] : -1;
     for (int k = 0; k < ITEMS; ++k) {
         int* const count = &counts[warp][(unsigned(key[k]) >> shift) & (DIGITS - 1)];
-        const unsigned peers = lanes_with((unsigned(key[k]) >> shift) & (DIGITS - 1));
+        const unsigned peers = __match_any_sync(~0u, (unsigned(key[k]) >> shift) & (DIGITS - 1));
         const int below = __popc(peers & ((1u << lane) - 1));
         rank[k] = *count + below;
         __syncwarp();  // all peers have read the count
@@ -88,16 +56,19 @@ radix_pass(const int* keys, const int* first, int* out, unsigned* status, int* n
 
     int in_tile = 0;  // from here, thread d computes digit d
     for (int w = 0; w < WARPS; ++w) in_tile += counts[w][digit];
-    publish(status + tile * DIGITS + digit, COUNT | in_tile);
-    int place = sum_before(in_tile);
+    atomicExch(status + tile * DIGITS + digit, COUNT | in_tile);
+    int place = sum_before(in_tile), before = 0;
     offset[digit] = first[digit] - place;
     for (int w = 0; w < WARPS; ++w) place += atomicExch(&counts[w][digit], place);  // the exchange returns the count
-    __syncthreads();
-    // The shared memory is ready for the sort, which takes place while other tiles publish their counts.
-    for (int k = 0; k < ITEMS; ++k) sorted[counts[warp][(unsigned(key[k]) >> shift) & (DIGITS - 1)] + rank[k]] = key[k];
-    const unsigned before = look_back(status, tile, digit);
-    publish(status + tile * DIGITS + digit, PREFIX | before + in_tile);
+    for (unsigned other = tile, word = 0; other > 0 && word < PREFIX; --other) {
+        do word = load_status(status + (other - 1) * DIGITS + digit); while (word == 0);
+        before += word & VALUE;
+    }
+    atomicExch(status + tile * DIGITS + digit, PREFIX | before + in_tile);
     offset[digit] += before;
+    __syncthreads();
+
+    for (int k = 0; k < ITEMS; ++k) sorted[counts[warp][(unsigned(key[k]) >> shift) & (DIGITS - 1)] + rank[k]] = key[k];
     __syncthreads();
     for (int k = 0; k < TILE; k += THREADS) {
         const int i = k + threadIdx.x, to = offset[(unsigned(sorted[i]) >> shift) & (DIGITS - 1)] + i;
