@@ -39,8 +39,8 @@ EXERCISE = Exercise(
     bench={"n": 1 << 28},  # 2 GiB read and written, 40 times the L2 of an H200
     sweep=tuple(case for case in sweeps.vectors() if case["n"] <= 1 << 28),
     baseline=three_kernels,
-    # On an H200, the answer has 0.98 (0.970 to 0.986), and the expert kernel 1.10 (1.097 to 1.107). By bytes it would be
-    # 1.5, but the look-back costs most of the difference.
+    # On an H200, the answer has 0.98 (0.970 to 0.986), and the expert kernel 1.10 (1.097 to 1.107). By bytes it would
+    # be 1.5, but the look-back costs most of the difference.
     min_speedup=0.9,
     # One pass moves 1.0 times the bytes. Status words add up to 0.05 with a tile per warp. A second read of x adds 0.5.
     traffic=Traffic(bank_conflicts=1.0, bytes=1.25),

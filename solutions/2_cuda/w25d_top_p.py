@@ -33,8 +33,8 @@ is memory-bound.
 
 A model's logits have few different high digits, so the first pass's atomics contend for a few addresses. When graded on
 an H200, this kernel took 19.9 ms for the largest case, longer than the 14.8 ms of PyTorch's sort. The expert kernel
-takes 0.55 ms: its first digit is the distance from the largest logit, which spreads the atomics, and further passes read
-a list of candidates only.
+takes 0.55 ms: its first digit is the distance from the largest logit, which spreads the atomics, and further passes
+read a list of candidates only.
 
 Source: Alabi and others, "Fast K-Selection Algorithms for Graphics Processing Units" (2012), for radix select.
 FlashInfer samples by rejection instead, which takes a new random number for each round.
