@@ -9,7 +9,7 @@ One program adds a tile of ROWS x COLUMNS elements. The grader checks the values
 and, on a GPU, the time against torch.add.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.3
+may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.3
 times the size of the inputs and outputs.
 """
 

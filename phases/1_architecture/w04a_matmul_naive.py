@@ -9,7 +9,7 @@ checks the values, the sectors that each line requests, and, on a GPU, the time 
 columns exchanged.
 
 The grader enforces this limit on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times as many sectors as its bytes require.
+may touch at most 1.3 times the sectors that its bytes require.
 """
 
 import torch

@@ -8,7 +8,7 @@ Write the kernel in w04b_matmul_tiled.cu, then launch it here. The grader checks
 have to be at least 32 wide), the bank conflicts, and, on a GPU, the time against the naive kernel.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 3.5
+may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 3.5
 times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per request.
 """
 

@@ -12,7 +12,7 @@ instructions are executed per element (a division counts as 18, a 64-bit divisio
 compared with the kernel as provided.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.1 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.1
+may touch at most 1.1 times the sectors that its bytes require. In total, global memory accesses may move at most 1.1
 times the size of the inputs and outputs. The kernel may execute at most 8 integer instructions per output element. Each
 thread must load and store 16 bytes at a time.
 """

@@ -10,7 +10,7 @@ the requested bytes, sectors, bank conflicts and wavefronts, as in sgemm_registe
 the reference of sgemm_registers.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 5
+may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 5
 times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per request. Shared memory accesses
 may take at most 1.2 wavefronts per 128 multiply-adds (one cycle of an SM). At least 50% of the bytes stored to shared
 memory must come from cp.async.

@@ -11,7 +11,7 @@ grader checks the values, the sectors and bytes that each line requests, and, on
 x.clone(). Along an axis of stride 0, load the repeated elements once per tile, not once for each element.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.3
+may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.3
 times the size of the inputs and outputs.
 """
 

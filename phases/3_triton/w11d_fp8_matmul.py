@@ -19,7 +19,7 @@ checks the values, the use of tensor cores, the bytes moved, and on a GPU the ti
 matrices to bfloat16 and multiplying them with the library.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times as many sectors as its bytes require. In total, global memory accesses may move at most 3.5
+may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 3.5
 times the size of the inputs and outputs. The multiply-adds must run on tensor cores.
 """
 

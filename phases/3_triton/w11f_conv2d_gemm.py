@@ -14,7 +14,7 @@ compute the addresses of its tiles in the loop over k. The grader checks the val
 sectors, the memory, and on a GPU the time compared with cuDNN.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times as many sectors as its bytes require. Any workspace may be at most 0.1 times the size of the
+may touch at most 2 times the sectors that its bytes require. Any workspace may be at most 0.1 times the size of the
 inputs and outputs. The multiply-adds must run on tensor cores.
 """
 

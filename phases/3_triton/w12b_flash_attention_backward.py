@@ -19,7 +19,7 @@ in float32. The grader checks the values, the memory traffic, and on a GPU compa
 as operators.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2.1 times as many sectors as its bytes require. Any workspace may be at most 0.4 times the size of the
+may touch at most 2.1 times the sectors that its bytes require. Any workspace may be at most 0.4 times the size of the
 inputs and outputs. The multiply-adds must run on tensor cores.
 """
 

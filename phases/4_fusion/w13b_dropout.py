@@ -17,7 +17,7 @@ between elements, seeds, and offsets); the bytes and the memory; and on a GPU th
 torch.native_dropout and its backward pass.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.1
+may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.1
 times the size of the inputs and outputs. Any workspace may be at most 0.01 times the size of the inputs and outputs.
 """
 

@@ -18,8 +18,8 @@ memory that is allocated in addition to inputs and output. On a GPU, it compares
 operators, which process the sequences of one length at a time.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times as many sectors as its bytes require. In total, global memory accesses may move at most 4
-times the size of the inputs and outputs. Any workspace may be at most 0.1 times the size of the inputs and outputs. The
+may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 4 times
+the size of the inputs and outputs. Any workspace may be at most 0.1 times the size of the inputs and outputs. The
 multiply-adds must run on tensor cores.
 """
 

@@ -18,7 +18,7 @@ that is allocated in addition to inputs and output. On a GPU, it compares the ti
 gather each sequence's pages and evaluate the formula.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.5
+may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 1.5
 times the size of the inputs and outputs. Any workspace may be at most 0.85 times the size of the inputs and outputs.
 """
 

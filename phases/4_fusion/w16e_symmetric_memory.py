@@ -16,8 +16,8 @@ several GPUs, each GPU launches its own rank, with `first` as this rank and one 
 (world - 1) / world of the vector, as in a ring. A small vector takes only the time of two flags.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.25 times as many sectors as its bytes require. In total, global memory accesses may move at most
-2.25 times the size of the inputs and outputs.
+may touch at most 1.25 times the sectors that its bytes require. In total, global memory accesses may move at most 2.25
+times the size of the inputs and outputs.
 """
 
 import torch

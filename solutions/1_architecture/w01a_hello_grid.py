@@ -8,7 +8,7 @@ Write the kernel in w01a_hello_grid.cu, then launch it here. The grader checks t
 the bytes that the kernel moves.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.1 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.1
+may touch at most 1.1 times the sectors that its bytes require. In total, global memory accesses may move at most 1.1
 times the size of the inputs and outputs.
 
 Traffic: each thread writes 16 bytes, in four stores. A row of out contains one of the four numbers for all threads, so

@@ -8,7 +8,7 @@ Write the kernel in w01b_vector_add.cu, then launch it here. The grader checks t
 bytes that the kernel moves, and, on a GPU, its time against torch.add.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.3
+may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.3
 times the size of the inputs and outputs.
 
 Traffic: an addition moves 12 bytes per element, in two reads and a write. An H200 performs 30 trillion additions and

@@ -9,7 +9,7 @@ Write the kernel in w02a_matrix_add.cu, then launch it here. The grader checks t
 requests, and, on a GPU, the time against torch.add.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.3
+may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.3
 times the size of the inputs and outputs.
 
 Traffic: the kernel moves 12 bytes per element for one addition, so it is memory bound, and the ceiling is 12 * rows *

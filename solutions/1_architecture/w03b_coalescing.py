@@ -9,7 +9,7 @@ Write the kernel in w03b_coalescing.cu, then launch it here. The grader checks t
 requests, and, on a GPU, the time against a kernel with one thread per row.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.1 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.2
+may touch at most 1.1 times the sectors that its bytes require. In total, global memory accesses may move at most 1.2
 times the size of the inputs and outputs.
 
 Traffic: the kernel moves 8 bytes per element, in one read and one write, and reads 8 bytes of index per row. It

@@ -15,7 +15,7 @@ compulsory at this size, and a copy moves them in 0.05 ms. So the kernel should 
 bytes.
 
 The grader enforces this limit on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times as many sectors as its bytes require.
+may touch at most 1.3 times the sectors that its bytes require.
 """
 
 import torch

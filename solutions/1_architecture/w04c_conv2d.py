@@ -13,7 +13,7 @@ numpy.array(weights, numpy.float32).tobytes(). The grader checks the values, the
 bank conflicts, and, on a GPU, its time against cuDNN.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.6 times as many sectors as its bytes require. In total, global memory accesses may move at most 2
+may touch at most 1.6 times the sectors that its bytes require. In total, global memory accesses may move at most 2
 times the size of the inputs and outputs. Bank conflicts may add at most 0.5 wavefronts per request.
 
 Traffic: 8 bytes per pixel are compulsory, and a block reads 36 x 36 elements for 32 x 32 outputs, 1.27 times the

@@ -18,7 +18,7 @@ the same bits, the bytes that the kernel moves (one read is enough), and, on a G
 per warp.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.1
+may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.1
 times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per request.
 
 Traffic: 4 bytes per element, read once, and one addition. The ceiling is a read-only sweep, 4.5 TB/s on an H200 with

@@ -10,7 +10,7 @@ sectors, how many lanes of an atomic on global memory access one address, and, o
 that counts in global memory.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 3.5
+may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 3.5
 times the size of the inputs and outputs. On average, at most 1.1 lanes of an atomic may target the same address.
 
 Traffic: each element is read once if the bins fit in shared memory, and the counts are small. The limit is reading x,

@@ -10,7 +10,7 @@ One program computes a block of BLOCK elements. triton.language has exp, erf and
 the values, the bytes that the kernel moves, and, on a GPU, the time compared with the formula in torch's operators.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.3
+may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.3
 times the size of the inputs and outputs.
 
 Traffic: one read and one write, 8 bytes per element in float32 and 4 in bfloat16; the ceiling is a copy. An H200 has

@@ -19,7 +19,7 @@ grader checks the values, the bytes moved (the kernel may read x only once), and
 PyTorch's operators.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.3
+may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.3
 times the size of the inputs and outputs.
 
 Bytes: 2 read and 1 written per value, and 4 per scale, 403 MB + 4 MB for 16384 x 8192 in groups, or 0.1 ms at the 4.2

@@ -20,7 +20,7 @@ The grader checks the values and the bytes that are moved and allocated. On a GP
 that dequantize the cache and then compute the formula.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.5
+may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 1.5
 times the size of the inputs and outputs. Any workspace may be at most 0.5 times the size of the inputs and outputs.
 
 Bytes: 2 head for the key and value of every token, and 4 for a scale, which makes 545 MB for 16 sequences of 8,192

@@ -24,7 +24,7 @@ the same bits; the bytes and the memory; and on a GPU the time compared with PyT
 nearest.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.1
+may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.1
 times the size of the inputs and outputs. Any workspace may be at most 0.01 times the size of the inputs and outputs.
 
 Traffic: 22 bytes per element, compared with 28 for float32 master weights and a bfloat16 copy (p is read and written in

@@ -18,7 +18,7 @@ that is allocated in addition to inputs and output. On a GPU, it compares the ti
 gather each sequence's pages and evaluate the formula.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.5
+may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 1.5
 times the size of the inputs and outputs. Any workspace may be at most 0.85 times the size of the inputs and outputs.
 
 Bytes: the keys and values of every token, 4 kv_heads head each, 3.1 GB for 753,664 tokens with 8 key heads of 128, 0.69

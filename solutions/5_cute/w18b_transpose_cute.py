@@ -19,7 +19,7 @@ equal bit for bit, and that accesses to global memory have 16 bytes where the sh
 requested sectors and the bank conflicts. On a GPU, it compares the time with x.t().contiguous().
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.1 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.1
+may touch at most 1.1 times the sectors that its bytes require. In total, global memory accesses may move at most 1.1
 times the size of the inputs and outputs. Bank conflicts may add at most 0.5 wavefronts per request. Each thread must
 load and store 16 bytes at a time.
 

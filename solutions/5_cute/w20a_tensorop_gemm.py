@@ -12,7 +12,7 @@ integers), that tensor cores compute them, the bytes and their sectors, and the 
 the time with cuBLAS.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times as many sectors as its bytes require. In total, global memory accesses may move at most 3.5
+may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 3.5
 times the size of the inputs and outputs. Bank conflicts may add at most 4 wavefronts per request. The multiply-adds
 must run on tensor cores.
 

@@ -15,7 +15,7 @@ for a dy that is not always contiguous; and, on a GPU, the time for both directi
 operators.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 1.2
+may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.2
 times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per request.
 
 Traffic: 4 bytes per element forward and 6 backward in bfloat16, 8 and 12 in float32. The backward formula needs only y,

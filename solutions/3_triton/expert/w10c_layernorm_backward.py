@@ -12,7 +12,7 @@ writes its sums to a small buffer, which a second kernel adds up. The grader che
 a GPU, the time compared with PyTorch's operator.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times as many sectors as its bytes require. In total, global memory accesses may move at most 2.8
+may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 2.8
 times the size of the inputs and outputs.
 
 Bytes: 3 matrices, 805 MB for 16384 x 8192 bfloat16, 0.19 ms at the 4.15 TB/s that a copy reaches on an H200; the

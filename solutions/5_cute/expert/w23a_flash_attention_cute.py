@@ -18,8 +18,8 @@ bytes, the memory that is allocated in addition to inputs and outputs, and every
 with the formula written as operators.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times as many sectors as its bytes require. In total, global memory accesses may move at most 5
-times the size of the inputs and outputs. Any workspace may be at most 0.1 times the size of the inputs and outputs. The
+may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 5 times
+the size of the inputs and outputs. Any workspace may be at most 0.1 times the size of the inputs and outputs. The
 multiply-adds must run on tensor cores.
 
 Bound: 4 operations per score and column, 0.275e12 for 4 x 16 x 4096 x 128 with a causal mask, which take 0.35 ms at the

@@ -57,7 +57,7 @@ class Traffic:
     """
 
     sectors: float | None = limit(
-        "Each load or store may touch at most {:g} times as many sectors as its bytes require.",
+        "Each load or store may touch at most {:g} times the sectors that its bytes require.",
         lambda factor: factor >= 1,
     )
     bytes: float | None = limit(
