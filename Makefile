@@ -58,10 +58,17 @@ unit: $(INSTALLED)
 gradings: $(INSTALLED)
 	$(PYTEST) -m "not unit and not gpu and not weekly" --shard $(SHARD)
 
-# The planted submissions that every run leaves out, because it has others of their kind. Run it after a change of the
-# grader, of the PTX machine, or of many submissions.
+# The notebooks and planted submissions that every run leaves out, because it has others of their kind. Run it after a
+# change of the grader, of the PTX machine, or of many exercises.
 weekly: $(INSTALLED)
 	$(PYTEST) -m "weekly and not gpu" --shard $(SHARD)
+
+# Those of the weekly tests that concern a week whose files differ from a revision, committed or not. pytest ends with 5
+# if there are none.
+SINCE ?= origin/main
+
+changed: $(INSTALLED)
+	$(PYTEST) -m "weekly and not gpu" --changed $(SINCE) || test $$? -eq 5
 
 # Tests of the PTX machine whose results another processor could change.
 PORTABLE := kernels floats integers conversions halves counters faults order triton wgmma
@@ -115,4 +122,4 @@ $(INSTALLED): pyproject.toml warpcheck/pyproject.toml
 	$(BIN)/pip install --quiet --constraint .venv/constraints.txt --editable ./warpcheck --editable '.[all,test]'
 	touch $@
 
-.PHONY: grade test quick lint types seeds gpu-tests tests unit gradings weekly portable verdicts examples test-oldest test-newest test-wheel
+.PHONY: grade test quick lint types seeds gpu-tests tests unit gradings weekly changed portable verdicts examples test-oldest test-newest test-wheel

@@ -14,20 +14,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--shard", type=selection.parse_shard, default=(1, 1), metavar="K/N", help="run only part K of N of the tests"
     )
+    parser.addoption(
+        "--changed", metavar="REVISION", help="run only tests of weeks whose files differ from this Git revision"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test with its class and its group, order the classes, and drop the tests of other shards."""
+    """Mark each test with its class and its group, order the classes, and drop tests that were not asked for."""
     for item in items:
         item.add_marker(selection.class_of(item.path))
         item.add_marker(pytest.mark.xdist_group(selection.group_of(item.path, item.name)))
     items.sort(key=lambda item: selection.CLASSES.index(selection.class_of(item.path)))
     number, count = config.getoption("shard")
-    others = [item for item in items if selection.shard_of(selection.group_of(item.path, item.name), count) != number]
-    if others:
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item not in set(others)]
+    chosen = [item for item in items if selection.shard_of(selection.group_of(item.path, item.name), count) == number]
+    if revision := config.getoption("changed"):
+        weeks = selection.changed_weeks(config.rootpath, revision)
+        chosen = [item for item in chosen if selection.week_of(item.name) in weeks]
+    if len(chosen) < len(items):
+        config.hook.pytest_deselected(items=set(items) - set(chosen))
+        items[:] = chosen
 
 
 @pytest.hookimpl(tryfirst=True)

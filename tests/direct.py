@@ -403,34 +403,42 @@ def graded(root: Path) -> frozenset[Planted]:
 
 
 @cache
-def weekly(root: Path) -> frozenset[Planted]:
-    """Return the submissions that are left to the weekly run, because every run has one of their kind.
+def sentinels(root: Path) -> frozenset[Planted]:
+    """Return the submissions that every run tests: the first of each kind. `make weekly` tests the others.
 
-    Wrong ones are of a kind if they are accidents in one exercise, with one verdict, and tested in the same way: called
-    directly, or graded. So are honest ones to one exercise that are tested in the same way. What attacks the grader, is
-    graded for its lane, or tests addresses and offsets is in every run.
+    Of the wrong ones that are graded, a kind is a lane with a verdict, with a row of test_rejects.ROWS, or with offsets
+    that overflow. Of the wrong ones that are called directly, it is a lane with a verdict. Honest ones are of a kind if
+    they share a lane and are tested in the same way.
     """
-    always = with_addresses(root)
-    kinds: set[tuple[object, ...]] = set()
-    left: list[Planted] = []
+    chosen: list[Planted] = []
+    covered: set[tuple[object, ...]] = set()
     for submission in (*planted.rejects(root, "cpu"), *planted.accepts(root)):
-        is_graded = submission in graded(root)
-        if submission.is_honest:
-            kind: tuple[object, ...] = (submission.exercise, is_graded)
-            may_wait = not (is_graded and submission in always)
-        else:
-            kind = (submission.exercise, is_graded, submission.verdict, row(submission))
-            may_wait = row(submission) in ROWS and not (is_graded and "case" in submission.options)
-        if may_wait and kind in kinds:
-            left.append(submission)
-        kinds.add(kind)
-    return frozenset(left)
+        kinds = _kinds(submission, root)
+        if kinds - covered:
+            chosen.append(submission)
+            covered |= kinds
+    return frozenset(chosen)
+
+
+def _kinds(submission: Planted, root: Path) -> set[tuple[object, ...]]:
+    lane = _lane(submission.exercise)
+    is_graded = submission in graded(root)
+    if submission.is_honest:
+        return {(lane, "honest", is_graded, is_graded and submission in with_addresses(root))}
+    kinds: set[tuple[object, ...]] = {(lane, submission.verdict, is_graded)}
+    if is_graded:
+        kinds.add((lane, row(submission)))
+        if submission.options.get("case") == LARGE_OFFSETS:
+            kinds.add((lane, LARGE_OFFSETS))
+    return kinds
 
 
 def parametrize(name: str, submissions: Iterable[Planted], root: Path) -> pytest.MarkDecorator:
-    """Return the decorator that calls a test with each submission; those for the weekly run have the mark `weekly`."""
+    """Return the decorator that calls a test with each submission; all but the sentinels are marked `weekly`."""
     parameters = [
-        pytest.param(submission, id=submission.name, marks=[pytest.mark.weekly] if submission in weekly(root) else [])
+        pytest.param(
+            submission, id=submission.name, marks=[] if submission in sentinels(root) else [pytest.mark.weekly]
+        )
         for submission in submissions
     ]
     return pytest.mark.parametrize(name, parameters)

@@ -2,11 +2,15 @@
 
 `make quick` and the workflow's job for unit tests take the class `unit`, the shards of the workflow all others, and
 `make test` everything. The classes are markers too: pytest -m gradings.
+
+Tests with the mark `weekly` are left to `make weekly`. `make changed SINCE=main` runs those of them that concern an
+exercise or a week whose files differ from the branch `main`.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
 import zlib
 from pathlib import Path
 
@@ -15,6 +19,11 @@ CLASSES = ("notebooks", "gradings", "unit")
 
 # Files that run notebooks.
 NOTEBOOKS = frozenset({"test_notebook_runs.py"})
+
+# The notebooks that every run executes, one of each phase. The others are executed weekly.
+SENTINEL_NOTEBOOKS = frozenset(
+    {"week01_threads", "week06_reductions", "week09_model", "week13_fusion", "week17_layouts"}
+)
 
 # Files that grade submissions to the course's exercises, or compile so many kernels that they take more than 10 s.
 GRADINGS = frozenset(
@@ -90,6 +99,29 @@ def group_of(path: Path, name: str) -> str:
     parameter = match["whole"] if match and path.name in GROUPED_BY_ID else ""
     folder = "" if path.parent.name == "tests" else f"{path.parent.name}/"
     return f"{folder}{path.name} {exercise or parameter or ''}".strip()
+
+
+def changed_weeks(root: Path, revision: str) -> frozenset[str]:
+    """Return the weeks, such as "04", that own a file of the checkout which differs from a Git revision.
+
+    Files that are not tracked yet count, ignored files do not. Raises subprocess.CalledProcessError if Git does not
+    know the revision.
+    """
+    commands = (["diff", "--name-only", revision], ["ls-files", "--others", "--exclude-standard"])
+    paths = "".join(
+        subprocess.run(["git", "-C", str(root), *command], capture_output=True, text=True, check=True).stdout
+        for command in commands
+    )
+    return frozenset(_WEEK.findall(paths))
+
+
+def week_of(name: str) -> str | None:
+    """Return the week that a test concerns by the exercise or the notebook in its name."""
+    match = _WEEK.search(name)
+    return match[1] if match else None
+
+
+_WEEK = re.compile(r"\bw(?:eek)?(\d\d)(?=[a-z]?_)")
 
 
 def parse_shard(text: str) -> tuple[int, int]:

@@ -5,11 +5,12 @@ What states a fact of one call needs no grading. Which submissions are graded al
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
+from kernelpath.course import registry
 from kernelpath.verdict import Verdict
 from tests import direct, planted
 from tests.direct import Caller
@@ -47,13 +48,24 @@ def test_an_honest_submission_is_right_in_few_cases(honest: Planted, caller: Cal
     assert ended.verdict is Verdict.PASSED, f"{ended.label}: {ended.cause}"
 
 
-def test_what_runs_weekly_has_another_of_its_kind_in_every_run() -> None:
-    weekly = direct.weekly(ROOT)
-    everything = frozenset((*planted.rejects(ROOT, "cpu"), *planted.accepts(ROOT)))
-    kinds = {(one.exercise, one.is_honest or one.verdict, one in GRADED) for one in everything - weekly}
-    assert {(one.exercise, one.is_honest or one.verdict, one in GRADED) for one in weekly} <= kinds
-    assert {direct.row(one) for one in weekly if not one.is_honest} <= set(direct.ROWS), "a trick is left out"
-    assert 0.3 < len(weekly) / len(everything) < 0.6
+def test_every_run_tests_each_kind_of_submission() -> None:
+    wrong = planted.rejects(ROOT, "cpu")
+    sentinels = direct.sentinels(ROOT)
+    chosen = [reject for reject in wrong if reject in sentinels]
+    for is_graded in (True, False):
+        assert verdicts_by_lane(chosen, is_graded) == verdicts_by_lane(wrong, is_graded)
+    assert rows_by_lane(chosen) == rows_by_lane(wrong)
+    assert 150 <= len(sentinels) <= 0.15 * (len(wrong) + len(planted.accepts(ROOT)))
+
+
+def verdicts_by_lane(rejects: Iterable[Planted], is_graded: bool) -> set[tuple[str, Verdict]]:
+    return {
+        (registry.find(reject.exercise).lane, reject.verdict) for reject in rejects if (reject in GRADED) == is_graded
+    }
+
+
+def rows_by_lane(rejects: Iterable[Planted]) -> set[tuple[str, str]]:
+    return {(registry.find(reject.exercise).lane, direct.row(reject)) for reject in rejects if reject in GRADED}
 
 
 ENTRY = "import os, time\n\n\ndef vector_add(x, y):\n    {}\n"

@@ -37,6 +37,11 @@ def test_unit_tests_and_gradings_are_all_that_make_test_runs() -> None:
     assert of_pytest("weekly")[1] == "weekly and not gpu"
 
 
+def test_the_weekly_tests_of_changed_weeks_are_chosen_by_a_revision() -> None:
+    (command,) = (line for line in commands("changed", "SINCE=main~3") if line.startswith(".venv/bin/pytest"))
+    assert command.endswith('-m "weekly and not gpu" --changed main~3 || test $? -eq 5')
+
+
 def test_a_shard_is_chosen_by_a_variable() -> None:
     (command,) = (line for line in commands("gradings", "SHARD=2/3") if line.startswith(".venv/bin/pytest"))
     assert command.endswith(" --shard 2/3")

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -24,7 +25,7 @@ from jupyter_client.manager import KernelManager
 from kernelpath.course import registry
 from kernelpath.show import execute, graded
 from kernelpath.verdict import Verdict
-from tests import kernel_fork
+from tests import kernel_fork, selection
 from tests.conftest import Solutions, is_gone
 from tests.notebooks import NOTEBOOKS, OUTSTANDING, code_cells, count_images, measurement, read, text_of
 from tests.waiting import happens
@@ -71,8 +72,14 @@ def run_without_gpu(
     return read(course / "executed" / path.parent.name / path.name)
 
 
+def weekly_unless_sentinel(path: Path) -> Any:
+    """Return the notebook as a parameter that is marked `weekly`, unless every run executes it."""
+    marks = [] if path.stem in selection.SENTINEL_NOTEBOOKS else [pytest.mark.weekly]
+    return pytest.param(path, id=path.stem, marks=marks)
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", map(weekly_unless_sentinel, NOTEBOOKS))
 def test_runs_without_a_gpu_and_every_solution_passes(
     path: Path,
     course: Path,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests import selection
+from tests.notebooks import NOTEBOOKS
 
 TESTS = Path(__file__).parent
 FOLDERS = (TESTS, TESTS.parent / "warpcheck" / "tests")
@@ -63,3 +65,48 @@ def test_every_group_is_in_one_shard_and_no_shard_is_empty() -> None:
 def test_a_shard_that_does_not_exist_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011, from int() as well
         selection.parse_shard(text)
+
+
+def test_every_run_executes_a_notebook_of_each_phase() -> None:
+    chosen = [path for path in NOTEBOOKS if path.stem in selection.SENTINEL_NOTEBOOKS]
+    assert len(chosen) == len(selection.SENTINEL_NOTEBOOKS)
+    assert sorted(path.parent.name for path in chosen) == sorted({path.parent.name for path in NOTEBOOKS})
+
+
+@pytest.mark.parametrize(
+    ("name", "week"),
+    [
+        ("test_without_a_gpu[w04b_matmul_tiled/RACE_no_barrier]", "04"),
+        ("test_runs_without_a_gpu[week25_scans]", "25"),
+        ("test_the_stub_is_not_started[vector_add]", None),
+        ("test_a[draw04_x]", None),
+    ],
+)
+def test_a_test_concerns_a_week(name: str, week: str | None) -> None:
+    assert selection.week_of(name) == week
+
+
+def test_weeks_change_by_commits_edits_and_new_files(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True, capture_output=True)
+
+    def write(name: str, text: str) -> None:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    for week in ("01", "02", "03"):
+        write(f"checks/1_architecture/w{week}a_name.py", "1")
+    git("init", "-b", "main")
+    git("add", ".")
+    git("commit", "-m", "first")
+    assert selection.changed_weeks(tmp_path, "main") == frozenset()
+    write("checks/1_architecture/w02a_name.py", "2")
+    write("notebooks/2_cuda/week25_scans.ipynb", "{}")
+    write("src/grade.py", "")
+    assert selection.changed_weeks(tmp_path, "main") == {"02", "25"}
+    git("commit", "-am", "second")
+    assert selection.changed_weeks(tmp_path, "main~1") == {"02", "25"}
+    assert selection.changed_weeks(tmp_path, "main") == {"25"}
+    with pytest.raises(subprocess.CalledProcessError):
+        selection.changed_weeks(tmp_path, "missing")
