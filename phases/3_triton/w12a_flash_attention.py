@@ -1,4 +1,4 @@
-"""Attention of a layer in one kernel: no matrix of scores in memory.
+"""Attention of a layer in one kernel, without a score matrix in memory.
 
 flash_attention(q, k, v, causal) takes contiguous bfloat16 tensors that start at a multiple of 16 bytes: q of shape
 (batch, heads, tokens, head), and k and v of shape (batch, kv_heads, tokens, head). head is 64, 128, or 256, and heads

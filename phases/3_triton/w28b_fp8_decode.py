@@ -14,7 +14,7 @@ are in float32. Read each element of the cache once, and write no copy of it to 
 multiplications than the cache has elements. Where should each scale be applied?
 
 Start with one program for each head. Then divide the tokens among more programs, and count the reductions over threads
-in each iteration of your loop: the kernel should be faster than attention over a bfloat16 cache of twice the bytes.
+in each iteration of your loop: the kernel should be faster than attention over a bfloat16 cache of twice the size.
 
 The grader checks the values and the bytes that are moved and allocated. On a GPU, it compares the time with operators
 that dequantize the cache and then compute the formula.

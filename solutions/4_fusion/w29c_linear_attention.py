@@ -1,4 +1,4 @@
-"""Linear attention with a decay: no cache and no matrix of scores, but a state that is carried from chunk to chunk.
+"""Linear attention with a decay: instead of a KV cache or a score matrix, a state is carried from chunk to chunk.
 
 linear_attention(q, k, v, g) takes contiguous tensors that begin at a multiple of 16 bytes: q, k, and v in bfloat16, of
 shape (batch, heads, tokens, head), where head is 64 or 128; and g, float32 of shape (batch, heads, tokens), which is at
