@@ -4,8 +4,8 @@ vector_add(x, y) takes two float32 vectors of the same length, which may be any 
 always aligned to 16 bytes (x[1:] is a legal input). It returns x + y as a new tensor. Tensors have fewer than 2**31
 elements, so 32-bit offsets suffice.
 
-One program adds BLOCK elements. The grader checks the values at sizes around a block, the bytes that the kernel moves,
-and, on a GPU, its time against torch.add.
+One program adds BLOCK elements. The grader checks the values at sizes near the block size, the bytes that the kernel
+moves, and, on a GPU, its time compared with torch.add.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
 may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.3

@@ -5,7 +5,8 @@ triangular filter of radius 8: out[i] = sum of (9 - |k|) * x[i + k] / 81 for k =
 vector. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements, so offsets need 64 bits.
 
 Write the kernel in w02c_stencil.cu, then launch it here. The grader checks the values, the bytes that the kernel
-requests, its bank conflicts, and, on a GPU, its time against a kernel in which every thread loads its 17 values itself.
+requests, its bank conflicts, and, on a GPU, its time compared with a kernel in which every thread loads its 17 values
+itself.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
 may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.2

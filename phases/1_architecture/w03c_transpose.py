@@ -4,7 +4,7 @@ transpose(x) takes a contiguous matrix of any shape, float32 or bfloat16, and re
 bit for bit. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements, so offsets need 64 bits.
 
 Write the kernel in w03c_transpose.cu, then launch it here. The grader checks the values, the sectors and bank conflicts
-of each line, and, on a GPU, the time against x.t().contiguous().
+of each line, and, on a GPU, the time compared with x.t().contiguous().
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
 may touch at most 1.1 times the sectors that its bytes require. In total, global memory accesses may move at most 1.1

@@ -1,6 +1,6 @@
 """Convolution of an image with a 5 x 5 filter: the launch.
 
-conv2d(x, weights) takes a contiguous float32 matrix x (height, width) of any size from 1 up, and 25 Python numbers, the
+conv2d(x, weights) takes a contiguous float32 matrix x (height, width) of any nonzero size, and 25 Python numbers, the
 filter's rows one after another. It returns a new tensor with the shape of x:
 
     out[i, j] = sum over a and b from 0 to 4 of weights[5 * a + b] * x[i + a - 2, j + b - 2]
@@ -10,7 +10,7 @@ without TF32. x is not always aligned to 16 bytes. Tensors may have more than 2*
 
 Write the kernel in w04c_conv2d.cu, then launch it here. Pass a struct parameter as its bytes, such as
 numpy.array(weights, numpy.float32).tobytes(). The grader checks the values, the bytes that the kernel requests, its
-bank conflicts, and, on a GPU, its time against cuDNN.
+bank conflicts, and, on a GPU, its time compared with cuDNN.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
 may touch at most 1.6 times the sectors that its bytes require. In total, global memory accesses may move at most 2

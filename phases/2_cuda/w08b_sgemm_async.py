@@ -1,8 +1,8 @@
 """Asynchronous SGEMM: the launch.
 
-matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size from 1, and returns a @ b as a
-new contiguous tensor of shape (m, n). The accumulators are strict float32: no TF32 and no tensor cores. a and b are not
-always aligned to 16 bytes. Tensors may have more than 2**32 elements, so offsets need 64 bits.
+matmul(a, b) takes contiguous float32 matrices of any nonzero size, with shapes (m, k) and (k, n), and returns a @ b as
+a new contiguous tensor of shape (m, n). The accumulators are strict float32: no TF32 and no tensor cores. a and b are
+not always aligned to 16 bytes. Tensors may have more than 2**32 elements, so offsets need 64 bits.
 
 Write the kernel in w08b_sgemm_async.cu, then launch it here. The grader checks the values; that cp.async copies at
 least half of the bytes that are written to shared memory, and that no thread reads a copy before waiting for it; and

@@ -1,9 +1,9 @@
 """GEMM on tensor cores: the launch.
 
-matmul(a, b) takes contiguous matrices of shapes (m, k) and (k, n), of any size from 1, both bfloat16 or both float16,
-and returns a @ b as a new contiguous tensor of shape (m, n) and the same dtype. The accumulators are float32 and are
-rounded once. a and b are not always aligned to 16 bytes. Tensors may have more than 2**32 elements, so offsets need 64
-bits.
+matmul(a, b) takes contiguous matrices of any nonzero size, with shapes (m, k) and (k, n), both bfloat16 or both
+float16, and returns a @ b as a new contiguous tensor of shape (m, n) and the same dtype. The accumulators are float32
+and are rounded once. a and b are not always aligned to 16 bytes. Tensors may have more than 2**32 elements, so offsets
+need 64 bits.
 
 Write the kernel in w08c_tensor_cores.cu, then launch it here. The grader checks the values (products of small integers
 exactly), that tensor cores compute them, the bytes moved and their sectors, and bank conflicts. On a GPU, it compares

@@ -10,8 +10,8 @@ return the right product on a GPU in nearly every run.
 
 The grader checks the values, and that the machine finds no fault in any order of warps and blocks. It counts the
 statements that the repair changes: at most 1 in tile, 1 in ring, 2 in tail, 1 in edge, and none outside of the kernels
-except an #include. It also checks CAUSES. A moved statement counts as two changes. Comments and the layout of lines do
-not count, and neither does CAUSES.
+except an #include. It also checks CAUSES. A moved statement counts as two changes. Comments, line breaks, and
+CAUSES do not count.
 """
 
 import torch

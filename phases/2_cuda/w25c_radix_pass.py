@@ -8,7 +8,7 @@ keep their order. Four passes, with shift 0 first, sort keys as unsigned numbers
 
 Write the kernel in w25c_radix_pass.cu, then launch it here. The grader checks the order of the keys and the bytes that
 the kernel moves. On a GPU, it compares the time with three kernels that read the keys twice. The limit on bytes
-requires that a block sorts its tile before it writes, because keys that go straight to their places touch a sector
+requires that a block sorts its tile before it writes, because keys that go straight to their positions touch a sector
 each. The grader starts the blocks in different orders, and the simulated GPU holds fewer blocks at once than the
 largest case has tiles of 4096 keys.
 

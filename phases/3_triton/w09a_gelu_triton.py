@@ -7,7 +7,7 @@ torch.nn.functional.gelu. x may contain finite values of any size, and NaN, whic
 2**32 elements, so offsets need 64 bits.
 
 One program computes a block of BLOCK elements. triton.language has exp, erf and sigmoid, but no tanh. The grader checks
-the values, the bytes that the kernel moves, and, on a GPU, the time compared with the formula in torch's operators.
+the values, the bytes that the kernel moves, and, on a GPU, the time compared with the same formula in PyTorch.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
 may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.3

@@ -1,10 +1,10 @@
 """GEMM in Triton, with the bias and the activation of a linear layer.
 
-matmul(a, b, bias, activation) takes matrices of shapes (m, k) and (k, n), of any size from 1 and with any strides, both
-bfloat16 or both float16, and a bias of shape (n,) in the same dtype or None. It returns activation(a @ b + bias) as a
-new contiguous tensor of shape (m, n) in that dtype. Accumulate in float32, compute everything after that in float32,
-and round the result once. activation is "none", "relu" (max(x, 0)) or "gelu" (x / 2 (1 + erf(x / sqrt(2)))). A matrix
-may be a transpose, or every second column of another matrix; read it in place. Tensors may have more than 2**32
+matmul(a, b, bias, activation) takes matrices of shapes (m, k) and (k, n), of any nonzero size and with any strides,
+both bfloat16 or both float16, and a bias of shape (n,) in the same dtype or None. It returns activation(a @ b + bias)
+as a new contiguous tensor of shape (m, n) in that dtype. Accumulate in float32, compute everything after that in
+float32, and round the result once. activation is "none", "relu" (max(x, 0)) or "gelu" (x / 2 (1 + erf(x / sqrt(2)))). A
+matrix may be a transpose, or every second column of another matrix; read it in place. Tensors may have more than 2**32
 elements, so offsets need 64 bits.
 
 Start with one tile of out per program, a loop over k that loads tiles of a and b, and tl.dot. Mask every edge. Then

@@ -1,7 +1,7 @@
 """Convolution as an implicit GEMM, channels last.
 
 conv2d(x, w) takes contiguous bfloat16 tensors x (batch, height, width, channels) and w (filters, side, side, channels)
-of any size from 1, with an odd side up to 7, and returns a new bfloat16 tensor (batch, height, width, filters):
+of any nonzero size, with an odd side up to 7, and returns a new bfloat16 tensor (batch, height, width, filters):
 
     out[b, i, j, f] = sum over r, s, c of w[f, r, s, c] * x[b, i + r - p, j + s - p, c],   p = side // 2
 

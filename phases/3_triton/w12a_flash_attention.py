@@ -1,4 +1,4 @@
-"""Attention of a layer in one kernel: no matrix of scores in memory.
+"""Attention of a layer in one kernel, without a score matrix in memory.
 
 flash_attention(q, k, v, causal) takes contiguous bfloat16 tensors that start at a multiple of 16 bytes: q of shape
 (batch, heads, tokens, head), and k and v of shape (batch, kv_heads, tokens, head). head is 64, 128, or 256, and heads
@@ -12,7 +12,7 @@ offsets need 64 bits. On GPUs older than sm_80, which lack bfloat16, q, k, and v
 Start with one program per block of queries, a loop over blocks of keys, and a mask on every block. Then skip the blocks
 that the causal mask hides, and mask only the blocks that need it. The grader checks the values, the bytes moved, and
 the memory allocated in addition to inputs and outputs, which must not grow with tokens**2. On a GPU, it compares the
-time with the formula written as operators.
+time with the formula written as PyTorch operators.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
 may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 5 times

@@ -1,4 +1,4 @@
-"""AdamW on bfloat16 parameters that are rounded at random.
+"""AdamW on bfloat16 parameters, with stochastic rounding.
 
 adamw(p, g, m, v, seed, step, lr, beta1, beta2, eps, weight_decay) performs one step of AdamW in place and returns
 nothing. p and g are contiguous bfloat16 vectors of any length, and m and v are contiguous float32 vectors of the same

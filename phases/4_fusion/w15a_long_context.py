@@ -1,4 +1,4 @@
-"""Attention of packed sequences: lengths up to 256k tokens in any mix, no padding, no matrix of scores.
+"""Attention of packed sequences of up to 256k tokens each, without padding or a score matrix in memory.
 
 long_context(q, k, v, cu_seqlens) takes contiguous bfloat16 tensors that start at a multiple of 16 bytes: q of shape
 (total, heads, head), k and v of shape (total, kv_heads, head), where head is 32, 64, 128 or 256 and heads is a multiple
@@ -13,9 +13,9 @@ and v are float16.
 cu_seqlens is on the device. If the host reads it, the host waits for all work that is queued on the GPU, and a CUDA
 graph can't contain such a call. So the launch may depend on shapes alone. The total and the number of sequences limit
 the number of tiles, and each program can find out which tile it has to compute. Start with the causal flash attention
-of w12a, and let each program compute one tile of a sequence. The grader checks the values, the moved bytes, and the
-memory that is allocated in addition to inputs and output. On a GPU, it compares the time with the formula in PyTorch's
-operators, which process the sequences of one length at a time.
+of w12a, and let each program compute one tile of a sequence. The grader checks the values, the bytes moved, and the
+memory that is allocated in addition to inputs and output. On a GPU, it compares the time with the formula written as
+PyTorch operators, which process one group of equally long sequences at a time.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
 may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 4 times

@@ -6,7 +6,7 @@ the device. For example, time("ABBA") returns four numbers. time may be called u
 one change together may contain up to 400 kernel calls, which the machine counts from 0.
 
 Times of one version differ by 1.5% (standard deviation). A kernel takes between 10 µs and 10 ms. The machine may have
-any of these troubles, which affect both versions alike, or all of them:
+any of these disturbances, which affect both versions alike, or all of them:
 
 - the first 40 calls take three times longer;
 - the clock rate drifts by 10% over 400 calls, up or down;

@@ -13,7 +13,7 @@ Where logits are equal, the lower expert comes first; -0.0 equals 0.0. The rows 
 tokens. So for each choice j of token t, source[rows[t, j]] == t, and rows[t, j] is among the rows of its expert.
 
 Start with three kernels: choose experts and count them in each block of tokens, scan the counts, place the rows. The
-grader checks the bytes moved and that all outputs are the same in every order of blocks. On a GPU, it compares the time
+grader checks the bytes moved and that all outputs are the same for every block order. On a GPU, it compares the time
 with PyTorch's softmax, topk, sort, and bincount.
 
 The grader enforces this limit on the largest case; smaller cases get some slack for partial tiles. In total, global

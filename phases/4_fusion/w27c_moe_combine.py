@@ -12,8 +12,8 @@ give the same bits in every run. y may hold infinities. Tensors do not always st
 may have more than 2**32 elements: offsets need 64 bits. On GPUs older than sm_80, which lack bfloat16, y is float16.
 
 Start with one token and a block of columns for each program. The grader checks the values, the bytes moved, and that
-the bits are the same in every order of blocks. On a GPU, it compares the time with indexing, multiplying, and summing
-in PyTorch.
+the bits are the same for every block order. On a GPU, it compares the time with indexing, multiplying, and summing in
+PyTorch.
 
 The grader enforces this limit on the largest case; smaller cases get some slack for partial tiles. In total, global
 memory accesses may move at most 1.6 times the size of the inputs and outputs.

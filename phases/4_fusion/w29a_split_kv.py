@@ -14,7 +14,7 @@ Scores and sinks are at most 1000 and at least -1000. The same inputs always giv
 Almost all bytes are in k and v. Read them once, with enough programs for the 132 SMs of an H200. In the largest case,
 with one key head and 8,500 tokens, no program may read more than 1/132 of k or of v. The grader checks the values, the
 same bits in all orders, the shares of k and v that a program reads, and the bytes that are moved and allocated. On a
-GPU, it compares the time with the formula written as operators.
+GPU, it compares the time with the formula written as PyTorch operators.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
 memory accesses may move at most 2 times the size of the inputs and outputs. Any workspace may be at most 0.5 times the

@@ -1,4 +1,4 @@
-"""Linear attention with a decay: no cache and no matrix of scores, but a state that is carried from chunk to chunk.
+"""Linear attention with a decay: instead of a KV cache or a score matrix, a state is carried from chunk to chunk.
 
 linear_attention(q, k, v, g) takes contiguous tensors that begin at a multiple of 16 bytes: q, k, and v in bfloat16, of
 shape (batch, heads, tokens, head), where head is 64 or 128; and g, float32 of shape (batch, heads, tokens), which is at
@@ -13,7 +13,7 @@ number of tokens, heads, and batches. Tensors may have more than 2**32 elements:
 The recurrence has no GEMM, and the formula with all pairs has tokens**2 scores. Divide the tokens into chunks, with
 pairs within a chunk and a state between chunks. The grader checks the values, the use of tensor cores, the exponentials
 (all pairs of the largest case take 8 for each element), the bytes that are moved, and the memory that is allocated in
-addition to inputs and outputs. On a GPU, it compares the time with chunks written as operators.
+addition to inputs and outputs. On a GPU, it compares the time with chunks written as PyTorch operators.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
 memory accesses may move at most 4 times the size of the inputs and outputs. The kernel may evaluate at most 5 special

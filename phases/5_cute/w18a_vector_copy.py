@@ -1,7 +1,7 @@
 """Copy a vector with 16-byte accesses.
 
 vector_copy(x) takes a contiguous vector of float32 or bfloat16, of 1 to 2**31 - 1 elements, and returns a copy of it.
-The vector may be a slice, so its address may be a multiple of nothing more than the element's size.
+The vector may be a slice, so its address may be aligned only to the size of an element.
 
 A block copies one tile. One layout, (thread, value) -> offset, says which elements of the tile each thread copies. With
 256 threads and 4 values per thread, it is (256,4):(4,1). Divide both vectors into tiles and compose a tile with this

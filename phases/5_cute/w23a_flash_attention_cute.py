@@ -15,7 +15,7 @@ to bfloat16, the weights are the operand of the next wgmma, in the same register
 Start with a producer and two consumers that wait for each wgmma. Then overlap the softmax of a tile with the second
 GEMM of the tile before it, and let the consumers take turns at the tensor cores. The grader checks the values, the
 bytes, the memory that is allocated in addition to inputs and outputs, and every wait, and on a GPU compares the time
-with the formula written as operators.
+with the formula written as PyTorch operators.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
 may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 5 times

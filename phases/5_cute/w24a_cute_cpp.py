@@ -6,8 +6,8 @@ rounded once. n and k are multiples of 8, and m is at least 1. Every tensor star
 fewer than 2**31 elements.
 
 Write the kernel in w24a_cute_cpp.cu with CuTe's headers, which come with `pip install nvidia-cutlass`, then launch it
-here. The grader checks the values (products of small integers exactly), that tensor cores compute them, races, the
-bytes moved and their sectors, bank conflicts, and on a GPU compares the time with cuBLAS.
+here. The grader checks the values (products of small integers exactly), the bytes moved and their sectors, and that
+tensor cores compute the values. It detects races and counts bank conflicts. On a GPU, it compares the time with cuBLAS.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
 may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 3.5

@@ -19,7 +19,7 @@ The grader calls the test with both kernels. With published.cu it must end in th
 fixed.cu it must pass in every order of warps and blocks. The fix may change at most 6 statements. Then the test gets
 further kernels, in an order that changes from grading to grading: published.cu and fixed.cu rewritten without a change
 in meaning, the fixed kernel with an empty body or with other values in its stores, and, for some published kernels,
-right and wrong versions of the course's own. The text of the pull request has the sections Problem, Change, Test, and
+the course's own right and wrong versions. The text of the pull request has the sections Problem, Change, Test, and
 Limits, each of 80 to 1500 characters, and a title of 10 to 72 characters.
 """
 

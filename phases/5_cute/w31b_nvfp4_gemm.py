@@ -2,10 +2,10 @@
 
 nvfp4_gemm(a, scale_a, b, scale_b) returns a @ b.T for the scaled matrices, in bfloat16, with float32 accumulators that
 are rounded once. a is uint8 (m, k / 2), with two e2m1 numbers per byte, the first in the low half; b is (n, k / 2). m
-and n may be any size from 1, and k is a multiple of 64. scale_a is float8_e4m3fn (ceil(m / 128), k / 64, 32, 4, 4): [i,
-j, r, q, s] is the scale for the numbers 64 j + 16 s to 64 j + 16 s + 15 along k in row 128 i + 32 q + r. scale_b is the
-same for b. Scales are padded: they also exist for rows past the end of a matrix. All tensors are contiguous, start at
-multiples of 16 bytes, and have fewer than 2**31 elements.
+and n may be any positive number, and k is a multiple of 64. scale_a is float8_e4m3fn (ceil(m / 128), k / 64, 32, 4, 4):
+[i, j, r, q, s] is the scale for the numbers 64 j + 16 s to 64 j + 16 s + 15 along k in row 128 i + 32 q + r. scale_b is
+the same for b. Scales are padded: they also exist for rows past the end of a matrix. All tensors are contiguous, start
+at multiples of 16 bytes, and have fewer than 2**31 elements.
 
 A block computes one tile of out with the same six warps as tcgen05_gemm. A stage holds four tiles: a tile of a, a tile
 of b, and their scales. The MMA warp copies a stage's scales from shared memory to tensor memory (tcgen05.cp), after the

@@ -10,9 +10,9 @@ elements.
 A block has 128 queries of one head and ten warps. The TMA warp loads the queries, and then alternately tiles of 128
 keys and tiles of their values into a circular buffer. The MMA warp issues the MMAs that write the scores q @ k^T to
 tensor memory. Four softmax warps load the scores, one row per thread, and store the weights, rounded to bfloat16, in
-the same columns. There the weights are operand A of the next MMAs, which add weights @ v to an accumulator that stays
-in tensor memory. If a row's maximum has grown, the accumulator has to be scaled down. Four correction warps do so,
-between two MMAs. At the end they divide the accumulator by the sum of the weights and store it.
+the same columns. There they serve as operand A of the next MMAs, which add weights @ v to an accumulator that stays in
+tensor memory. If a row's maximum has grown, the accumulator has to be scaled down. Four correction warps do so, between
+two MMAs. At the end they divide the accumulator by the sum of the weights and store it.
 
 There are two score buffers, so that the next tile's MMAs don't have to wait for this tile's softmax. Of a row's 128
 exponentials, BY_FMA are computed with a polynomial instead of the exponential unit.

@@ -15,11 +15,11 @@ float32 elements each, and computes out = x + y on the GPU:
 If a call fails, the function makes no further calls except those that release something, and returns the first failed
 call's error; otherwise it returns cudaSuccess. n is at least 1 and less than 2**31.
 
-The grader checks the contents of out, for sizes around a block, and *milliseconds. In further runs, each call that
-releases nothing fails once: the function must return its error and still free everything. nvcc compiles the file with
-and without a GPU. Without a GPU, runtime calls, such as copies, go to the PTX machine. Besides the calls above, the PTX
-machine supports cudaEventCreate, cudaEventSynchronize, cudaDeviceSynchronize, cudaMemset and cudaLaunchKernel, but no
-streams, asynchronous copies or managed memory. If there is a GPU, the program runs there as well.
+The grader checks *milliseconds and, at sizes near the block size, the contents of out. In further runs, each call
+that releases nothing fails once: the function must return its error and still free everything. nvcc compiles the file
+with and without a GPU. Without a GPU, runtime calls, such as copies, go to the PTX machine. Besides these calls, the
+PTX machine supports cudaEventCreate, cudaEventSynchronize, cudaDeviceSynchronize, cudaMemset and cudaLaunchKernel, but
+no streams, asynchronous copies or managed memory. If there is a GPU, the program runs there as well.
 
 Traffic: 12 bytes per element cross the bus, and the kernel moves 12 bytes per element in device memory. PCIe moves
 about 55 GB/s, but the memory of an H200 moves 4.28 TB/s, so the copies take nearly 80 times longer than the kernel. A

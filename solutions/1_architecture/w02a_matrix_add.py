@@ -6,7 +6,7 @@ wider matrix is a legal input. It returns x + y as a new contiguous tensor. Tens
 so offsets need 64 bits.
 
 Write the kernel in w02a_matrix_add.cu, then launch it here. The grader checks the values, the sectors that each line
-requests, and, on a GPU, the time against torch.add.
+requests, and, on a GPU, the time compared with torch.add.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
 may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.3

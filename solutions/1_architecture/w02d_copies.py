@@ -15,7 +15,7 @@ host_free may fail:
 The host itself copies with runtime.fill(buffer, source). Slices work everywhere: target[start:end].
 
 The grader checks the values on the device when upload returns; that the first nonzero status is raised as CudaError;
-that every buffer is freed in any case, but not while a copy from it is still in the queue; and, on a simulated device,
+that every buffer is always freed, but not while a copy from it is still in the queue; and, on a simulated device,
 the time. A copy reads its source as late as it may, so if you overwrite a buffer too early, the device receives the new
 data. Each line of the report is a case with n elements. With `fails=2 status=2`, the second call that can fail does
 nothing and returns status 2; with `fails=0`, no call fails; and with `fails=each`, every call fails once, each in a

@@ -1,12 +1,12 @@
 """Naive matmul: the launch.
 
 matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n) and returns a @ b as a new contiguous tensor
-of shape (m, n). k and n may be any size from 1 up; m is 1 to 500,000, because a grid has at most 65,535 blocks in y.
+of shape (m, n). k and n may be any positive number; m is 1 to 500,000, because a grid has at most 65,535 blocks in y.
 The accumulators are strict float32: no TF32. Tensors may have more than 2**32 elements, so offsets need 64 bits.
 
 Write the kernel in w04a_matmul_naive.cu, with one thread per element of the result, then launch it here. The grader
-checks the values, the sectors that each line requests, and, on a GPU, the time against the same kernel with rows and
-columns exchanged.
+checks the values, the sectors that each line requests, and, on a GPU, the time compared with the same kernel with rows
+and columns exchanged.
 
 Operations: 2 m n k, which is 137e9 at 4096^3, and cuBLAS performs them in 2.7 ms on an H200. Bytes: 201 MB are
 compulsory at this size, and a copy moves them in 0.05 ms. So the kernel should be compute bound, but it isn't: it takes

@@ -13,9 +13,9 @@ run repeatable. Counting finished blocks with an integer atomic is allowed: inte
 a __device__ variable in w06a_reduction.cu: it is 0 when the file is loaded, and keeps its value from one launch to the
 next.
 
-Write the kernel in w06a_reduction.cu, then launch it here. The grader checks the values, that two orders of blocks give
-the same bits, the bytes that the kernel moves (one read is enough), and, on a GPU, the time compared with one atomicAdd
-per warp.
+Write the kernel in w06a_reduction.cu, then launch it here. The grader checks the values, the bytes that the kernel
+moves (one read is enough), and that two orders of blocks give the same bits. On a GPU, it compares the time with one
+atomicAdd per warp.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
 may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.1

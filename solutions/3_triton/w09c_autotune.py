@@ -18,8 +18,8 @@ recorded. Each line of the report covers a day of requests, and the autotuner re
 - Every c is right at the end, regardless of the configurations that were tried. The kernel masks M and N, but not K.
 - No size is tuned twice.
 - Tuning takes at most 50 s a day.
-- Launches take at most 5% longer than with the best of all configurations for each size, on average over the requests
-  of a day with 50 or more.
+- On every day with 50 or more requests, launches take on average at most 5% longer than with the best configuration
+  for each size.
 """
 
 import torch

@@ -8,7 +8,7 @@ have more than 2**32 elements, so offsets need 64 bits.
 Start with one row per program in a single block of values: read it once, write it once. Then give a program several
 rows if they are short, and hold a row as several blocks if its length is not a power of two. Rows that do not fit in
 the registers of one program need a loop, or several programs. The grader checks the values, the bytes moved, and, on a
-GPU, the time compared with the formula written as operators.
+GPU, the time compared with the formula written as PyTorch operators.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
 may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.2

@@ -1,8 +1,8 @@
 """GEMM of int8 matrices: int32 accumulators on the tensor cores, scaled in the epilogue.
 
-int8_matmul(a, b, scale_a, scale_b) takes contiguous int8 matrices a (m, k) and b (n, k), for any m and n from 1 and any
-k from 1 to 131,071, and float32 vectors scale_a (m) and scale_b (n). b has one row per column of the result, like the
-weight of nn.Linear. It returns a new bfloat16 tensor (m, n):
+int8_matmul(a, b, scale_a, scale_b) takes contiguous int8 matrices a (m, k) and b (n, k), for any positive m and n and
+any k from 1 to 131,071, and float32 vectors scale_a (m) and scale_b (n). b has one row per column of the result, like
+the weight of nn.Linear. It returns a new bfloat16 tensor (m, n):
 
     out[i, j] = scale_a[i] * scale_b[j] * sum of a[i, :] * b[j, :]
 

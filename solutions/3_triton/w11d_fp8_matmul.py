@@ -1,6 +1,6 @@
 """GEMM of float8 matrices with block scales: accumulators on two levels, in the tensor cores and in registers.
 
-fp8_matmul(a, b, scale_a, scale_b) takes contiguous float8_e4m3fn matrices a (m, k) and b (n, k) of any size from 1. b
+fp8_matmul(a, b, scale_a, scale_b) takes contiguous float8_e4m3fn matrices a (m, k) and b (n, k) of any nonzero size. b
 has one row per column of the result, like the weight of nn.Linear. It returns a new bfloat16 tensor (m, n). The scales
 are contiguous float32 tensors. Either both have shape (1, 1), one scale for all of a and one for all of b, or they are
 for blocks of 128:

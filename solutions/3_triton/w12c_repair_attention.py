@@ -1,8 +1,8 @@
 """Repair attention: four Triton kernels that somebody else wrote, each with a fault.
 
-run(kernel, q, k, v) launches one of them on float32 matrices of shape (tokens, 32), with up to 64 tokens. padding,
-rescale, and store return softmax(q @ k^T / sqrt(32)) @ v. gradient receives the gradient of the output as v, and it
-returns the gradient of v, p^T @ grad, where p is the softmax.
+run(kernel, q, k, v) launches one of them on float32 matrices of shape (tokens, 32), with up to 64 tokens. The kernels
+padding, rescale, and store return softmax(q @ k^T / sqrt(32)) @ v. The kernel gradient receives the gradient of the
+output as v, and it returns the gradient of v, p^T @ grad, where p is the softmax.
 
 Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES. The kind is the name of an
 exception of warpcheck, such as "Uninitialized", or "WrongValues" if the machine reports no fault but the values are

@@ -10,11 +10,11 @@ token. It returns a new tensor of the shape and dtype of q:
     out = softmax(q @ key.T / sqrt(head)) @ value    for each head of each sequence
 
 Scores are at most 1000 and at least -1000. k may have more than 2**32 elements: offsets need 64 bits. Softmax and sums
-are in float32. Read each element of the cache once, and write no copy of it to memory. Applying the scales takes fewer
-multiplications than the cache has elements. Where should each scale be applied?
+are in float32. Read each element of the cache once, and never write a copy of it to memory. Applying the scales takes
+fewer multiplications than the cache has elements. Where should each scale be applied?
 
 Start with one program for each head. Then divide the tokens among more programs, and count the reductions over threads
-in each iteration of your loop: the kernel should be faster than attention over a bfloat16 cache of twice the bytes.
+in each iteration of your loop: the kernel should be faster than attention over a bfloat16 cache of twice the size.
 
 The grader checks the values and the bytes that are moved and allocated. On a GPU, it compares the time with operators
 that dequantize the cache and then compute the formula.
@@ -38,7 +38,7 @@ slots are merged once, at the end. The tokens of a head are divided into parts, 
 (https://pytorch.org/blog/flash-decoding), and a second kernel merges the parts.
 
 Measured on an H200, at 16 sequences of 8,192 tokens with 16 heads of 128: 145 us for this kernel (3,755 GB/s), and 252
-us for PyTorch's attention over a bfloat16 cache of twice the bytes. In an earlier run, tiles of 64 tokens with one
+us for PyTorch's attention over a bfloat16 cache of twice the size. In an earlier run, tiles of 64 tokens with one
 maximum took 377 us, and slots with 2 to 10 parts per head took 141 to 148 us. Copying tiles to shared memory ahead of
 time (num_stages=3) took 143 to 147 us, so it gained nothing. Slots of one warp took 152 to 166 us.
 """

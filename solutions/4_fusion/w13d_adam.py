@@ -13,8 +13,8 @@ are float32. For each element p with gradient g and moments m and v:
 
 Tensors are contiguous and of any size, including empty. There may be thousands of them, with a few elements or a
 billion. An address is a multiple of the element size, but not necessarily of anything larger. No two tensors share
-memory. The grader checks the values, that there is one launch for the whole list, the bytes moved, and on a GPU the
-time compared with one launch per tensor.
+memory. The grader checks the values, the bytes moved, and that there is one launch for the whole list. On a GPU, it
+compares the time with one launch per tensor.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
 memory accesses may move at most 1.6 times the size of the inputs and outputs. A call may launch at most 1 kernel.

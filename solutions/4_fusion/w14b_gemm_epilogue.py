@@ -1,8 +1,8 @@
 """GEMM with an epilogue: bias, GELU, a scale for each row, and the residual, before anything is stored.
 
-gemm_epilogue(a, b, bias, scale, residual) takes contiguous matrices a (m, k), b (k, n), and residual (m, n) of any size
-from 1 and a vector bias (n), all bfloat16 or all float16, and a float32 vector scale (m). It returns a new tensor (m,
-n) in the dtype of a:
+gemm_epilogue(a, b, bias, scale, residual) takes contiguous matrices a (m, k), b (k, n), and residual (m, n) of any
+nonzero size and a vector bias (n), all bfloat16 or all float16, and a float32 vector scale (m). It returns a new tensor
+(m, n) in the dtype of a:
 
     out[i, j] = scale[i] * gelu(bias[j] + sum over p of a[i, p] * b[p, j]) + residual[i, j]
     gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))

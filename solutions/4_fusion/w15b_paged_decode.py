@@ -1,4 +1,4 @@
-"""One new token per sequence against a KV cache in pages: the attention of a decode step.
+"""Attention of one decode step: one new token per sequence and a paged KV cache.
 
 paged_decode(q, k_pages, v_pages, block_table, lengths) takes contiguous bfloat16 tensors that start at a multiple of 16
 bytes: q of shape (batch, heads, head); k_pages and v_pages of shape (pages, page, kv_heads, head). head is 32, 64, 128
@@ -13,7 +13,7 @@ Data that doesn't belong to any token is garbage. Entries of block_table after a
 the rows of its last page after its last token may contain NaN, and so may pages that no sequence owns. One sequence may
 have a single token and the next one 100,000, but the host doesn't know which, because lengths is on the device. Start
 with one program per sequence and key head, which processes all query heads of this key head. Then split the sequences,
-because a single long sequence has to fill the whole GPU. The grader checks the values, the moved bytes, and the memory
+because a single long sequence has to fill the whole GPU. The grader checks the values, the bytes moved, and the memory
 that is allocated in addition to inputs and output. On a GPU, it compares the time with PyTorch's operators, which
 gather each sequence's pages and evaluate the formula.
 

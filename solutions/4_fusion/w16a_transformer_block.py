@@ -25,8 +25,8 @@ q @ k^T / sqrt(head), and query head i reads key head i // (heads // kv_heads). 
 The GEMMs are calls to torch.mm, some of them on transposed views. torch.mm runs the library's kernel on a GPU, and a
 replacement kernel on the PTX machine. You write everything else. Reuse the kernels of the previous weeks, and adapt
 them to the memory layout of this block's tensors. q, k and v are columns of one matrix, so you don't need to transpose
-or copy anything. The grader checks the values against float64. On a GPU, it compares the time with the block in
-PyTorch's operators and autograd.
+or copy anything. The grader checks the values against float64. On a GPU, it compares the time with the block
+written as PyTorch operators, with autograd.
 
 Operations: 6 for each parameter and token, 4.4e12 for 4 x 4096 tokens, width 2048, 16 heads, 4 of keys, of 128, and
 hidden 5632; attention 0.96e12 with the mask. Bytes of the rest, forward and backward: 2.9 GB, 0.70 ms at the 4.15 TB/s

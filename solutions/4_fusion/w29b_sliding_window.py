@@ -12,7 +12,7 @@ Compute no tile that the mask hides completely. In the largest case, with 2,000 
 at most 254 keys, which takes 4 exponentials for each element of the output. With tiles of 64, it takes 6 exponentials,
 and a kernel that computes every tile below the diagonal takes 17. The grader checks the values, the exponentials, the
 bytes that are moved, the memory that is allocated in addition to inputs and output, and the use of tensor cores. On a
-GPU, it compares the time with the formula written as operators.
+GPU, it compares the time with the formula written as PyTorch operators.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
 memory accesses may move at most 7 times the size of the inputs and outputs. The kernel may evaluate at most 9 special

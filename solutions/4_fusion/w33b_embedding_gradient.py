@@ -13,7 +13,7 @@ more than 2**32 elements, so offsets need 64 bits. On GPUs older than sm_80, whi
 
 In a batch of text, half of the rows may belong to one token, such as the end token that pads short answers. In the
 largest case they do, and no program may read more than 1/132 of dy, the share of one SM of an H200. The grader checks
-this share, the values, that the results are bitwise identical for every block order, and the bytes moved. On a GPU, it
+this share, the values, the bytes moved, and that the results are bitwise identical for every block order. On a GPU, it
 compares the time with PyTorch's operator.
 
 The grader enforces this limit on the largest case; smaller cases get some slack for partial tiles. In total, global

@@ -15,7 +15,7 @@ A swizzle of the tile in shared memory avoids bank conflicts in both copies and 
 the address doesn't allow 16-byte accesses, vectors and squares have one element.
 
 Start with squares of one element and a shared-memory layout without a swizzle. The grader checks that the result is
-equal bit for bit, and that accesses to global memory have 16 bytes where the shape allows it. It also counts the
+equal bit for bit, and that accesses to global memory are 16 bytes wide where the shape allows it. It also counts the
 requested sectors and the bank conflicts. On a GPU, it compares the time with x.t().contiguous().
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store

@@ -1,8 +1,8 @@
 """GEMM in strict float32: tiles of blocks, warps, threads and values, and copies that run ahead.
 
-matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size from 1, and returns a @ b as a
-new contiguous tensor of shape (m, n). The accumulators are strict float32, without TF32 or tensor cores. a and b start
-at multiples of 16 bytes; their rows may start anywhere. Each tensor has fewer than 2**31 elements.
+matmul(a, b) takes contiguous float32 matrices of any nonzero size, with shapes (m, k) and (k, n), and returns a @ b as
+a new contiguous tensor of shape (m, n). The accumulators are strict float32, without TF32 or tensor cores. a and b
+start at multiples of 16 bytes; their rows may start anywhere. Each tensor has fewer than 2**31 elements.
 
 A block computes a tile of out from tiles of a and b that are `depth` steps deep. cp.async copies these tiles to the
 stages of a circular buffer in shared memory. While one stage is multiplied, the other `stages - 1` are in flight or

@@ -11,8 +11,8 @@ and pass the name of the request as `change`:
     order      Blocks now compute tiles in row-major order. They are to go down GROUP rows of tiles before they continue
                with the next column. The last group may have fewer rows. Blocks that run at the same time then share
                more of a and b in L2.
-    epilogue   With a bias (n), bfloat16, out is max(a @ b.T + bias, 0). The sum and the maximum are float32, before
-               the only rounding. Without a bias nothing changes.
+    epilogue   With a bias (n), bfloat16, out is max(a @ b.T + bias, 0). Compute both steps in float32, and round
+               only once. Without a bias nothing changes.
     major      a may be column-major (a.T is contiguous) as well as row-major. wgmma reads both orders from shared
                memory, and TMA reads both from global memory. No thread is to move elements.
 

@@ -1,7 +1,7 @@
 """Multiply matrices with tcgen05.mma, whose accumulator is in tensor memory.
 
 tcgen05_gemm(a, b) returns a @ b.T in bfloat16, with float32 accumulators that are rounded once. a is m x k and b is n x
-k, both contiguous bfloat16 with addresses that are multiples of 16 bytes. m and n may be any size from 1. k is a
+k, both contiguous bfloat16 with addresses that are multiples of 16 bytes. m and n may be any positive number. k is a
 multiple of 8, because TMA requires rows that start at multiples of 16 bytes. Every matrix has fewer than 2**31
 elements.
 

@@ -12,8 +12,8 @@ return the right sums on a GPU in nearly every run.
 
 The grader checks the values, and that the machine finds no fault in any order of programs. It counts the statements
 that the repair changes, at most 1 in push, 2 in last, 1 in chain, 2 in rounds, and none outside of the kernels, and it
-checks CAUSES. A moved statement counts as two changes. Comments and the layout of lines do not count, and neither does
-CAUSES.
+checks CAUSES. A moved statement counts as two changes. Comments, line breaks, and changes to
+CAUSES do not count.
 """
 
 import torch

@@ -5,7 +5,8 @@ It returns the softmax of each row as a new tensor of the same dtype, computed i
 size. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements, so offsets need 64 bits.
 
 Write the kernel in w07a_softmax.cu, then launch it here. The grader checks the values, the bytes that the kernel moves
-(one read and one write are enough), and, on a GPU, the time compared with the formula in five torch operators.
+(one read and one write are enough), and, on a GPU, the time compared with the formula written as five PyTorch
+operators.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
 may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.2

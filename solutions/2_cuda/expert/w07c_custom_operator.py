@@ -11,8 +11,8 @@ f"{__name__}::softmax", so that two versions of this file in one process do not 
 
 Write the kernels in w07c_custom_operator.cu. The grader checks y and dx, and the bytes that the kernels move (two
 tensors forward, three backward); then the registrations, with torch.library.opcheck and torch.compile(fullgraph=True),
-for a dy that is not always contiguous; and, on a GPU, the time for both directions compared with the formulas in torch
-operators.
+for a dy that is not always contiguous; and, on a GPU, the time for both directions compared with the formulas written
+as PyTorch operators.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
 may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.2
