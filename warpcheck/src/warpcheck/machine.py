@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warpcheck import ptx
-from warpcheck.compiler import Program, compile_kernel
+from warpcheck.compiler import Program, compile_kernel, merge_functions
 from warpcheck.counters import AccessSample, LineCounters, by_line
 from warpcheck.errors import Fault, TimedOut
 from warpcheck.events import Event
@@ -23,6 +23,7 @@ from warpcheck.layout import WRITTEN
 from warpcheck.lowered_kernel import parameter_offsets
 from warpcheck.ptx.directives import pad
 from warpcheck.runtime.arrays import Dim, aligned
+from warpcheck.runtime.block_workers import Workers
 from warpcheck.runtime.buffers import Buffer, Memory, bytes_reached
 from warpcheck.runtime.host import execute
 from warpcheck.runtime.last_reads import most_bytes_read
@@ -31,6 +32,7 @@ from warpcheck.runtime.rank_memory import RankMemory, find_unordered_read, find_
 from warpcheck.runtime.symbols import source_name
 from warpcheck.runtime.timeline import barrier_lines, collect_events
 from warpcheck.target import SM_80, TARGETS, Target
+from warpcheck.threads import default_threads
 
 if TYPE_CHECKING:
     from warpcheck import occupancy
@@ -217,6 +219,7 @@ class Module:
         rank_memory: Sequence[RankMemory] = (),
         shared_fill: int | None = None,
         programmatic_stream_serialization: bool = False,
+        threads: int | None = None,
     ) -> Launch:
         """Run a kernel to its end.
 
@@ -239,6 +242,8 @@ class Module:
             shared_fill: Fill the shared memory of each block with this byte, and let it count as written.
             programmatic_stream_serialization: Whether the launch may begin before the last one with the same ``memory``
                 has ended. It still runs behind it, but an access that griddepcontrol.wait does not order is a race.
+            threads: How many threads may run the blocks; by default as `threads.default_threads` says. The outcome does
+                not depend on it.
 
         Raises Fault, Unsupported, TimedOut, and KeyError or ValueError for a launch that is not possible.
         """
@@ -259,13 +264,19 @@ class Module:
             shared_fill=shared_fill,
             programmatic_stream_serialization=programmatic_stream_serialization,
         )
+        workers = None
+        if compiled.may_use_workers and (threads := threads or default_threads()) > 1:
+            workers = Workers(threads, *merge_functions())
+        limit = max_instructions or LIMIT
         try:
-            cut = execute(run, compiled.run_grid, max_instructions or LIMIT, restarts=is_limit_per_block)
+            cut = execute(run, compiled.run_grid, limit, restarts=is_limit_per_block, workers=workers)
         except (Fault, TimedOut) as error:
             # The events up to the fault show how it came about.
             if run.has_array("events"):
                 error.launch = self._report(run, buffers)
             raise
+        finally:
+            compiled.may_use_workers &= workers is None or not workers.has_abandoned
         if rank_memory:
             fault = find_unordered_read(run, rank_memory) or find_unordered_write(run, rank_memory)
             if fault is not None:

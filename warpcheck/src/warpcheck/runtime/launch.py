@@ -35,10 +35,11 @@ from warpcheck.runtime.setmaxnreg import registers_at_launch
 from warpcheck.runtime.symbols import find_shared_variable, source_name
 from warpcheck.runtime.tensor_jobs import SCRATCH_BYTES
 
-__all__ = ["AccessOrigin", "Configuration", "Grid", "place_statics"]
+__all__ = ["NEVER", "AccessOrigin", "Configuration", "Grid", "place_statics"]
 
 GRID_BARRIER = "the barrier of the grid"
 WORKSPACE = 8  # bytes of the barrier of a grid, as its header has it: their number, and the arrivals
+NEVER = (1 << 63) - 1  # a clock that no launch reaches
 HEAP = 8 << 20  # bytes that kernels may ask for, unless cudaDeviceSetLimit says otherwise
 
 
@@ -220,11 +221,8 @@ class Grid(Records):
         self.printed: list[str] = []
         self.warnings: set[str] = set()
         self.heap: dict[int, npt.NDArray[np.uint8]] = {}
+        self.place_counts(self)
         self.counts = self.array("counts")
-        self.counts[:] = configuration.counts
-        if configuration.chunk_count:
-            self.chunks = np.full(configuration.chunk_count, -1, CHUNK)
-            self.counts["chunks"][self.counts["width"] != 0] += address_of(self.chunks)
         self.block_counts = self.array("blocks")
         self.array("params")[: len(arguments)] = np.frombuffer(arguments, np.uint8)
         if recording.get():
@@ -235,6 +233,8 @@ class Grid(Records):
         self.set(
             shared_fill=-1 if shared_fill is None else shared_fill,
             reverse=reverse,
+            block_stop=self.get("block_count"),
+            pause_clock=NEVER,
             launch_began=memory.time,
             time=memory.time,
             overlap_began=self.overlapped[0].get("launch_began") if self.overlapped else memory.time,
@@ -246,6 +246,17 @@ class Grid(Records):
         self.residents = Residents(
             self, partial(cluster_of, configuration.cta_layout), configuration.room, configuration.cooperative
         )
+
+    def place_counts(self, records: Records) -> None:
+        """Set the counters of the access sites in the record of this launch, or of a worker, to their beginning."""
+        counts = records.array("counts")
+        counts[:] = self.configuration.counts
+        chunk_count = self.configuration.chunk_count
+        if chunk_count:
+            chunks = np.zeros(chunk_count, CHUNK)  # begin_block clears them
+            counts["chunks"][counts["width"] != 0] += address_of(chunks)
+            records.point(chunks=chunks)
+            records.set(chunk_count=chunk_count)
 
     def _place_globals(self, buffers: Sequence[Buffer], statics: dict[str, npt.NDArray[np.uint8]]) -> None:
         own_buffers = [Buffer(ARGUMENTS, self.get("params"), self.array("params").nbytes, 1, dtype="bytes")]

@@ -187,8 +187,11 @@ def access(
         ):
             segment = resolve(launch, cta, warp, operation.named, lane, address, segment.buffer)
             # A generic address may lead to a constant or a parameter. The buffer of either is in bounds, but read-only.
-            if operation.kind != Access.LOAD and segment.space == Space.GLOBAL and is_read_only(launch, address):
-                return record_fault(launch, warp, OUT_OF_BOUNDS, site, lane, address)
+            if operation.kind != Access.LOAD and segment.space == Space.GLOBAL:
+                buffer = BufferRecord(segment.buffer)
+                buffer.written = 1
+                if buffer.read_only or is_read_only(launch, address):
+                    return record_fault(launch, warp, OUT_OF_BOUNDS, site, lane, address)
             if operation.half:
                 half = accessed_half(launch, warp, operation, segment, lane, address)
                 touched_bytes = operation.size >> (half != WHOLE_WORD)
