@@ -265,8 +265,9 @@ class Module:
             programmatic_stream_serialization=programmatic_stream_serialization,
         )
         workers = None
-        if compiled.may_use_workers and (threads := threads or default_threads()) > 1:
-            workers = Workers(threads, *merge_functions())
+        thread_count = threads or default_threads()
+        if compiled.may_use_workers and thread_count > 1:
+            workers = Workers(thread_count, *merge_functions())
         limit = max_instructions or LIMIT
         try:
             cut = execute(run, compiled.run_grid, limit, restarts=is_limit_per_block, workers=workers)

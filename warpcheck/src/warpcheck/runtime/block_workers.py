@@ -276,7 +276,8 @@ class _Original:
 
 def _bytes_of(shadow: Shadow) -> npt.NDArray[np.uint8]:
     memory = (ctypes.c_uint8 * shadow.buffer.nbytes).from_address(shadow.buffer.address)
-    return np.frombuffer(memory, np.uint8)
+    contents: npt.NDArray[np.uint8] = np.ctypeslib.as_array(memory)
+    return contents
 
 
 @dataclass
