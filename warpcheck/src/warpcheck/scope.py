@@ -57,8 +57,8 @@ def gpu(
     Raises:
         KeyError: there is no such architecture.
         RuntimeError: another scope is active, in this thread or another one.
-        ValueError: there are no such schedules or bounds, or no such number of threads. The with block raises it for a kernel that has run on a GPU,
-            unchecked.
+        ValueError: there are no such schedules or bounds, or no such number of threads. The with block raises it for a
+            kernel that has run on a GPU, unchecked.
     """
     target = TARGETS[arch]
     check_bounds(bounds)

@@ -104,6 +104,7 @@ CASES = (
     Case("more_blocks_than_parts", body("if (i < n) c[i] = a[i];"), grid=(301,), block=(32,)),
     Case("three_dimensions", body("int j = t + 4 * (blockIdx.y + 5 * blockIdx.z) + 97 * blockIdx.x; c[j] = a[j];"),
          grid=(3, 5, 2), block=(4,)),
+    Case("one_value_by_all_threads_of_a_block", body("s[t] = a[i]; __syncthreads(); c[blockIdx.x] = s[0] + s[1];")),
     # Blocks that meet in global memory.
     Case("one_value_by_all_blocks", body("c[0] = 3; d[i] = 1;"), False),
     Case("one_value_by_two_distant_blocks", body("c[i] = 1; if (blockIdx.x % 11 == 2) c[9000 + t] = 3;"), False),

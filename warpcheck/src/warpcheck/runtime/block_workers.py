@@ -36,7 +36,7 @@ import numpy.typing as npt
 from warpcheck.layout import LANES, Access, Space
 from warpcheck.lowered_kernel import Lowered
 from warpcheck.runtime import schedule
-from warpcheck.runtime.access_history import ENTRY_BYTES, UNORDERED
+from warpcheck.runtime.access_history import ENTRY_BYTES
 from warpcheck.runtime.arrays import FAR, RecordLayout, Records, address_of
 from warpcheck.runtime.buffers import Shadow, empty_history
 from warpcheck.runtime.cta import Cta
@@ -83,7 +83,16 @@ _FENCES = {"fence", "membar"}
 _SUMS = ("clock", "clock_before_trigger", "clock_before_exit", "sectors_before_wait")
 _OWN = {
     *("block_next", "block_stop", "pause_clock", "time", "turn_count", "turns", "turn_blocks", "budget", "host_budget"),
-    *("unused_budget", "conflict_id", "conflict_time", "buffers", "chunks", "timeouts_expire", "limits_slices"),
+    *(
+        "unused_budget",
+        "conflict_id",
+        "conflict_time",
+        "buffers",
+        "chunks",
+        "timeouts_expire",
+        "limits_slices",
+        "is_worker",
+    ),
 }
 
 
@@ -93,7 +102,7 @@ def qualifies(lowered: Lowered) -> bool:
         if site.is_bulk:
             return False
         is_global = site.space in (Space.GLOBAL, Space.GENERIC, Space.CLUSTER)
-        if is_global and (site.access == Access.ATOMIC or site.strong not in (0, UNORDERED)):
+        if is_global and (site.access == Access.ATOMIC or site.strong):
             return False
     names = {name.lstrip("@") for block in lowered.blocks for _, name in block}
     return not any(_orders_blocks(name.split(".")) for name in names)
@@ -157,7 +166,7 @@ class _WorkerLaunch(Records):
         # Its arrays are its own, but for those that do not change.
         own = self.layout.views.keys() - {"params", "symbols"}
         self.set(**{name: grid.get(name) for name in self.layout.fields.keys() - own})
-        self.set(pause_clock=NEVER, limits_slices=0)
+        self.set(pause_clock=NEVER, limits_slices=0, is_worker=1)
         grid.place_counts(self)
         self.histories = [empty_history(shadow.history.size // ENTRY_BYTES) for shadow in grid.shadows]
         self.point(buffers=grid.array("buffers").copy())

@@ -158,6 +158,7 @@ LAUNCH = np.dtype(
         ("block_next", "i8"),  # the next block of the grid to become resident, and how many there are
         ("block_count", "i8"),
         ("block_stop", "i8"),  # blocks from this number on do not begin; see block_workers
+        ("is_worker", "i8"),  # whether it is the record of a worker
         ("pause_clock", "i8"),  # the clock from which on run_grid returns to the host after each block
         ("cluster_size", "i8"),  # blocks of a cluster
         ("explicit_cluster", "u4"),  # whether the launch, or the kernel, asks for clusters, even of one block
