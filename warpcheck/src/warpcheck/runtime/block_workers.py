@@ -55,8 +55,8 @@ MIN_CLOCK = 1 << 20
 MIN_CLOCK_LEFT = 1 << 22
 # An estimate of the time of one lane-instruction, and of the work for a byte of the workers' histories and of memory
 # that may have to be restored, in ns.
-INSTRUCTION_TIME = 5.0
-HISTORY_BYTE_TIME = 0.15
+INSTRUCTION_TIME = 3.0
+HISTORY_BYTE_TIME = 0.3
 SAVED_BYTE_TIME = 0.6
 # All buffers are saved, and not only those that the launch has written so far, if that takes no more than this share of
 # the time that the workers are expected to save.
