@@ -36,7 +36,7 @@ from warpcheck.runtime import (
     tensor_jobs,
     warpgroup,
 )
-from warpcheck.runtime.block_workers import MergeFunction, qualifies
+from warpcheck.runtime.block_workers import MergeFunction, Workers, qualifies
 from warpcheck.runtime.history_merge import find_conflict, merge_entries
 from warpcheck.runtime.host import RunGrid
 from warpcheck.runtime.launch import Configuration
@@ -84,6 +84,15 @@ class Program:
     engine: llvm.ExecutionEngine
     configurations: dict[tuple[object, ...], Configuration] = field(default_factory=dict)
     may_use_workers: bool = True
+    _workers: dict[int, Workers] = field(default_factory=dict)
+
+    def workers(self, count: int) -> Workers | None:
+        """Return so many threads for the blocks of launches, or None if one core has to run them."""
+        if count == 1 or not self.may_use_workers:
+            return None
+        if count not in self._workers:
+            self._workers[count] = Workers(count, *merge_functions())
+        return self._workers[count]
 
 
 def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_80) -> Program:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warpcheck import ptx
-from warpcheck.compiler import Program, compile_kernel, merge_functions
+from warpcheck.compiler import Program, compile_kernel
 from warpcheck.counters import AccessSample, LineCounters, by_line
 from warpcheck.errors import Fault, TimedOut
 from warpcheck.events import Event
@@ -23,7 +23,6 @@ from warpcheck.layout import WRITTEN
 from warpcheck.lowered_kernel import parameter_offsets
 from warpcheck.ptx.directives import pad
 from warpcheck.runtime.arrays import Dim, aligned
-from warpcheck.runtime.block_workers import Workers
 from warpcheck.runtime.buffers import Buffer, Memory, bytes_reached
 from warpcheck.runtime.host import execute
 from warpcheck.runtime.last_reads import most_bytes_read
@@ -264,20 +263,20 @@ class Module:
             shared_fill=shared_fill,
             programmatic_stream_serialization=programmatic_stream_serialization,
         )
-        workers = None
-        thread_count = threads or default_threads()
-        if compiled.may_use_workers and thread_count > 1:
-            workers = Workers(thread_count, *merge_functions())
         limit = max_instructions or LIMIT
         try:
-            cut = execute(run, compiled.run_grid, limit, restarts=is_limit_per_block, workers=workers)
+            cut = execute(
+                run,
+                compiled.run_grid,
+                limit,
+                restarts=is_limit_per_block,
+                find_workers=lambda: compiled.workers(threads or default_threads()),
+            )
         except (Fault, TimedOut) as error:
             # The events up to the fault show how it came about.
             if run.has_array("events"):
                 error.launch = self._report(run, buffers)
             raise
-        finally:
-            compiled.may_use_workers &= workers is None or not workers.has_abandoned
         if rank_memory:
             fault = find_unordered_read(run, rank_memory) or find_unordered_write(run, rank_memory)
             if fault is not None:

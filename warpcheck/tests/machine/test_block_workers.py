@@ -16,7 +16,7 @@ import pytest
 from machine.launching import FILE, aligned, buffer
 from warpcheck import simt
 from warpcheck.frontends import cuda
-from warpcheck.runtime import block_workers
+from warpcheck.runtime import block_workers, launch
 from warpcheck.schedule import Schedule
 from warpcheck.target import TARGETS
 
@@ -26,7 +26,7 @@ THREADS = (1, 2, 4, 7)
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Let workers run every launch that qualifies, from its first block on. Return whether each run counted."""
-    monkeypatch.setattr(block_workers, "MIN_CLOCK", 1)
+    monkeypatch.setattr(launch, "PAUSE_CLOCK", 1)
     monkeypatch.setattr(block_workers, "MIN_CLOCK_LEFT", 0)
     monkeypatch.setattr(block_workers, "HISTORY_BYTE_TIME", 0)
     monkeypatch.setattr(block_workers, "SAVED_BYTE_TIME", 0)
@@ -172,7 +172,7 @@ def outcome(module: simt.Module, name: str, case: Case, schedule: int, thread_co
     memory = simt.Memory()
     found: dict[str, Any] = {}
     try:
-        launch = module.launch(
+        result = module.launch(
             name,
             grid=case.grid,
             block=case.block,
@@ -191,15 +191,15 @@ def outcome(module: simt.Module, name: str, case: Case, schedule: int, thread_co
             fields.pop("address", None)
         found["error"] = type(error), str(error), fields
     else:
-        found["launch"] = launch.lines, launch.totals, launch.instructions, launch.printed, launch.accesses
-        found["states"] = {key: state.tobytes() for key, state in launch.states.items()}
+        found["launch"] = result.lines, result.totals, result.instructions, result.printed, result.accesses
+        found["states"] = {key: state.tobytes() for key, state in result.states.items()}
         grid = memory.last_launch
         turns = grid.get("turn_count")
         found["turns"] = [grid.array(key)[:turns].tolist() for key in ("turns", "turn_blocks")]
         found["fields"] = {key: grid.get(key) for key in ("clock", "clock_before_trigger", "clock_before_exit", "time")}
         start = ARRAYS["a"].ctypes.data
-        found["reads"] = launch.most_bytes_read(start, start + ARRAYS["a"].nbytes)
-        found["writers"] = [launch.writer(ARRAYS["c"].ctypes.data + 4 * element) for element in (0, 40, 900, 2000)]
+        found["reads"] = result.most_bytes_read(start, start + ARRAYS["a"].nbytes)
+        found["writers"] = [result.writer(ARRAYS["c"].ctypes.data + 4 * element) for element in (0, 40, 900, 2000)]
         found["histories"] = {
             key: memory.shadows[array.ctypes.data, array.nbytes].history.tobytes() for key, array in ARRAYS.items()
         }
@@ -220,14 +220,7 @@ def test_the_outcome_is_the_same_with_any_number_of_threads(case: Case, schedule
     binary = cuda.compile_kernel(case.source, FILE, "kernel", case.arch)
     module = simt.Module(binary.ptx, FILE, TARGETS["sm_90a"])
     module.compile(binary.mangled)
-    program = module.programs[binary.mangled]
-    qualifies = program.may_use_workers
-    outcomes = []
-    for count in THREADS:
-        # After a run that does not count, a kernel is not tried again.
-        program.may_use_workers = qualifies
-        outcomes.append(outcome(module, binary.mangled, case, schedule, count))
-    expected, *others = outcomes
+    expected, *others = (outcome(module, binary.mangled, case, schedule, count) for count in THREADS)
     for count, found in zip(THREADS[1:], others, strict=True):
         for key in expected.keys() | found.keys():
             assert found.get(key) == expected.get(key), f"{key} with {count} threads"

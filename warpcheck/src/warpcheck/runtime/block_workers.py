@@ -49,9 +49,7 @@ RunGrid = Callable[[int, int], int]
 # A function of history_merge, of the address of a MERGE record and a range of granules.
 MergeFunction = Callable[[int, int, int], int]
 
-# Lane-instructions after which a launch may continue on several cores, and the fewest that have to be left: with less,
-# starting the threads is not worth it.
-MIN_CLOCK = 1 << 20
+# The fewest lane-instructions that have to be left: with less, starting the threads is not worth it.
 MIN_CLOCK_LEFT = 1 << 22
 # An estimate of the time of one lane-instruction, and of the work for a byte of the workers' histories and of memory
 # that may have to be restored, in ns.
@@ -116,7 +114,8 @@ def _orders_blocks(words: Sequence[str]) -> bool:
 
 def longest_round(grid: Grid) -> int:
     """Return by how many lane-instructions a block may exceed its turn: a slice of each warp."""
-    return schedule.SLICE * -(-int(np.prod(grid.block)) // LANES)
+    x, y, z = grid.block
+    return schedule.SLICE * -(-x * y * z // LANES)
 
 
 class _Part(NamedTuple):
@@ -307,11 +306,10 @@ class Workers:
     merge_entries: MergeFunction
     has_abandoned: bool = False
 
-    def pause_clock(self, grid: Grid) -> int:
-        """Return the clock at which a launch pauses, so that workers may run the remaining blocks."""
+    def may_run(self, grid: Grid) -> bool:
+        """Return whether workers may run blocks of a launch. Its kernel `qualifies`."""
         is_plain = grid.blocks is None and not grid.get("cooperative") and grid.get("cluster_size") == 1
-        is_observed = grid.has_array("events")
-        return MIN_CLOCK if is_plain and not is_observed and not grid.overlapped else NEVER
+        return is_plain and not grid.has_array("events") and not grid.overlapped and not self.has_abandoned
 
     def are_worthwhile(self, grid: Grid) -> bool:
         """Return whether the remaining blocks of a launch are likely to take less time on several cores."""

@@ -31,14 +31,19 @@ RunGrid = Callable[[int, int], int]  # the compiled ``schedule.run_grid``, of ad
 
 
 def execute(
-    grid: Grid, run_grid: RunGrid, limit: int, *, restarts: bool = False, workers: Workers | None = None
+    grid: Grid,
+    run_grid: RunGrid,
+    limit: int,
+    *,
+    restarts: bool = False,
+    find_workers: Callable[[], Workers | None] = lambda: None,
 ) -> bool:
     """Run every thread block, up to ``limit`` lane-instructions. Raises Fault and TimedOut.
 
     If ``restarts``, the limit counts from the last time that a block ended: it then finds loops that do not end, and a
     launch may have any number of blocks.
 
-    The ``workers`` may run blocks on several cores; the kernel qualifies for that.
+    ``find_workers`` returns threads that may run blocks, and is called if the launch runs for so long that it matters.
 
     Return whether the launch was cut: a sample of blocks ends at the limit, or when it has touched too much memory.
     """
@@ -49,8 +54,6 @@ def execute(
     resident_before = _resident() if sample else 0
     # How far the last turn before the limit may begin from it.
     last_turn = HOST_TURN + longest_round(grid)
-    if workers is not None:
-        grid.set(pause_clock=workers.pause_clock(grid))
     while granted_instructions < limit and (not sample or _resident() - resident_before < MAX_SAMPLE_BYTES):
         turn = min(SAMPLE_TURN if sample else HOST_TURN, limit - granted_instructions)
         grid.set(host_budget=turn, limits_slices=sample or limit - granted_instructions <= last_turn)
@@ -87,8 +90,10 @@ def execute(
                 case schedule.INTERLEAVES:
                     grid.residents.interleave()
                 case schedule.PAUSES:
-                    grid.set(pause_clock=2 * grid.get("clock"))
-                    if workers is not None and workers.are_worthwhile(grid):
+                    workers = find_workers()
+                    may_run = workers is not None and workers.may_run(grid)
+                    grid.set(pause_clock=2 * grid.get("clock") if may_run else NEVER)
+                    if workers is not None and may_run and workers.are_worthwhile(grid):
                         grid.set(pause_clock=NEVER)
                         # What is left without coming near the limit, at which one core may stop within a block.
                         spent = granted_instructions - grid.get("host_budget")

@@ -28,7 +28,7 @@ from warpcheck.runtime.bulk import BULKS
 from warpcheck.runtime.cta import CtaLayout, cluster_of, thread_coordinates
 from warpcheck.runtime.event_recorder import EVENT
 from warpcheck.runtime.memory_transactions import CHUNK
-from warpcheck.runtime.records import ACCESS_COUNTS, COUNTED, COUNTS, LAUNCH, SAMPLE
+from warpcheck.runtime.records import ACCESS_COUNTS, COUNTED, COUNTS, LAUNCH, SAMPLE, WARP
 from warpcheck.runtime.resident_blocks import Residents, max_turns
 from warpcheck.runtime.schedule_order import scheduled_block
 from warpcheck.runtime.setmaxnreg import registers_at_launch
@@ -39,6 +39,7 @@ __all__ = ["NEVER", "AccessOrigin", "Configuration", "Grid", "place_statics"]
 
 GRID_BARRIER = "the barrier of the grid"
 WORKSPACE = 8  # bytes of the barrier of a grid, as its header has it: their number, and the arrivals
+PAUSE_CLOCK = 1 << 20  # lane-instructions after which a launch pauses: several cores may run the remaining blocks
 NEVER = (1 << 63) - 1  # a clock that no launch reaches
 HEAP = 8 << 20  # bytes that kernels may ask for, unless cudaDeviceSetLimit says otherwise
 
@@ -142,6 +143,7 @@ class Configuration:
             "requires_tensor_fences": not is_python,
             "dynamic_bytes": self.shared,
             "shared_bytes": lowered.shared_bytes + self.shared,
+            "cleared_bytes": (lowered.warp_bytes - WARP.itemsize) * lowered.clears_registers,
             "shared_granule": lowered.granules[Space.SHARED],
             "local_bytes": lowered.local_bytes,
             "local_total": lowered.local_bytes * math.prod(self.block),
@@ -234,7 +236,7 @@ class Grid(Records):
             shared_fill=-1 if shared_fill is None else shared_fill,
             reverse=reverse,
             block_stop=self.get("block_count"),
-            pause_clock=NEVER,
+            pause_clock=PAUSE_CLOCK,
             launch_began=memory.time,
             time=memory.time,
             overlap_began=self.overlapped[0].get("launch_began") if self.overlapped else memory.time,

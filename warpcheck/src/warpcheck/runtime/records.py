@@ -142,6 +142,7 @@ LAUNCH = np.dtype(
         ("buffer_count", "i8"),
         ("symbols", "i8"),  # addresses of module-level variables
         ("shared_granule", "i8"),  # as of a buffer
+        ("cleared_bytes", "i8"),  # of the registers of a warp, which are 0 when it begins; see clears_registers
         ("time", "i8"),  # the logical clock: counts synchronisations; see happens_before
         ("launch_began", "i8"),  # the time at which this launch began
         # Programmatic dependent launch; see happens_before. overlap_began: when the earliest launch that may still run

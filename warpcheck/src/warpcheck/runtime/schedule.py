@@ -208,7 +208,8 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     warp.awaited_mbarrier = 0
     warp.registers = launch.registers
     # A register that nothing has written holds 0, whichever block ran in this record before.
-    fill_bytes(warp.address + WARP.itemsize, 0, cta.warp_stride - WARP.itemsize)
+    if launch.cleared_bytes:
+        fill_bytes(warp.address + WARP.itemsize, 0, launch.cleared_bytes)
     for lane in range(LANES):
         store32(warp.address + PCS + 4 * lane, 0 if warp.threads >> lane & 1 else NOWHERE)
     for plane in range(launch.cluster_size):
