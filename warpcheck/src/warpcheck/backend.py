@@ -110,12 +110,14 @@ class Checks:
     bounds: what a kernel may access of a tensor: the memory from its first element to its last, or all of its storage.
     permits_unused_reads: do not report reads of unwritten shared memory if nothing depends on the content; see
         `schedule_comparison`.
+    threads: how many threads may run the blocks of a launch; None: as `threads.default_threads` says.
     """
 
     extra_schedules: tuple[Schedule, ...] = ()
     uninitialized: bool = True
     bounds: Bounds = "tensor"
     permits_unused_reads: bool = False
+    threads: int | None = None
 
 
 checks = Checks()
@@ -227,6 +229,7 @@ class _LocalModule:
                 cluster=cluster or (),
                 shared_fill=shared_fill,
                 programmatic_stream_serialization=programmatic_stream_serialization,
+                threads=checks.threads,
             )
             _stream.put(memory)
             return launch

@@ -62,6 +62,7 @@ class _Kernel(msgspec.Struct, forbid_unknown_fields=True):
     blocks: list[list[tuple[Count, str]]]
     successors: list[list[Count]]
     symbols: list[str]
+    clears_registers: bool
     checks: Checks
     code: list[Count]
 
@@ -87,6 +88,7 @@ def encode(lowered: Lowered, code: Sequence[bytes]) -> bytes:
         blocks=lowered.blocks,
         successors=lowered.successors,
         symbols=lowered.symbols,
+        clears_registers=lowered.clears_registers,
         checks=_encode_checks(lowered.checks),
         code=[len(part) for part in code],
     )
@@ -105,9 +107,9 @@ def decode(data: bytes, functions: Mapping[str, int]) -> tuple[Lowered, list[byt
         return None
     shared = {name: range(*span) for name, span in header.shared.items()}
     sites = _decode_sites(header.sites)
-    lowered = Lowered(
-        "", *header.bytes, shared, sites, header.blocks, header.symbols, checks, successors=header.successors
-    )
+    lowered = Lowered("", *header.bytes, shared, sites, header.blocks, header.symbols, checks)
+    lowered.successors = header.successors
+    lowered.clears_registers = header.clears_registers
     return lowered, code
 
 

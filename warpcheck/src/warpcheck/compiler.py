@@ -36,6 +36,8 @@ from warpcheck.runtime import (
     tensor_jobs,
     warpgroup,
 )
+from warpcheck.runtime.block_workers import MergeFunction, Workers, qualifies
+from warpcheck.runtime.history_merge import find_conflict, merge_entries
 from warpcheck.runtime.host import RunGrid
 from warpcheck.runtime.launch import Configuration
 from warpcheck.sass_access import match_sass
@@ -74,13 +76,23 @@ class Program:
     """A compiled kernel.
 
     ``run_grid`` is that of ``schedule``; its arguments are addresses. ``configurations`` has those of past launches, by
-    the arguments that determine them.
+    the arguments that determine them. ``may_use_workers`` is whether several cores may run its blocks.
     """
 
     lowered: Lowered
     run_grid: RunGrid
     engine: llvm.ExecutionEngine
     configurations: dict[tuple[object, ...], Configuration] = field(default_factory=dict)
+    may_use_workers: bool = True
+    _workers: dict[int, Workers] = field(default_factory=dict)
+
+    def workers(self, count: int) -> Workers | None:
+        """Return so many threads for the blocks of launches, or None if one core has to run them."""
+        if count == 1 or not self.may_use_workers:
+            return None
+        if count not in self._workers:
+            self._workers[count] = Workers(count, *merge_functions())
+        return self._workers[count]
 
 
 def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_80) -> Program:
@@ -111,7 +123,10 @@ def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_8
         engine.add_object_file(llvm.ObjectFileRef.from_data(part))
     engine.finalize_object()
     signature = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 3)
-    return Program(lowered, signature(engine.get_function_address(SCHEDULE)), engine)
+    # A clock counts the instructions of all blocks.
+    reads_clock = "%clock" in module.text or "%globaltimer" in module.text
+    run_grid = signature(engine.get_function_address(SCHEDULE))
+    return Program(lowered, run_grid, engine, may_use_workers=qualifies(lowered) and not reads_clock)
 
 
 @contextmanager
@@ -155,6 +170,23 @@ def _noinline_code() -> bytes:
 @cache
 def _check_code(check: Check) -> bytes:
     return _native_code(FUNCTIONS[check.function], check.constants, check.symbol)
+
+
+@cache
+def merge_functions() -> tuple[MergeFunction, MergeFunction]:
+    """Return the compiled functions of ``history_merge``: find_conflict and merge_entries."""
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_target_machine(1))
+    symbols = {function: f"compiled_{function.__name__}" for function in (find_conflict, merge_entries)}
+    for function, symbol in symbols.items():
+        engine.add_object_file(llvm.ObjectFileRef.from_data(_native_code(function, (), symbol)))
+    engine.finalize_object()
+    _engines.append(engine)
+    signature = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 4)
+    compiled_find, compiled_merge = (signature(engine.get_function_address(symbol)) for symbol in symbols.values())
+    return compiled_find, compiled_merge
+
+
+_engines: list[llvm.ExecutionEngine] = []  # their code must not be freed
 
 
 def _native_code(function: Callable[..., int], constants: tuple[int, ...], symbol: str) -> bytes:

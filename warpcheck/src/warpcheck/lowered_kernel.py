@@ -166,6 +166,7 @@ class Lowered:
     checks: set[Check] = field(default_factory=set)
     functions: dict[str, str] = field(default_factory=dict)
     successors: list[list[int]] = field(default_factory=list)  # those of each block, without the end of the kernel
+    clears_registers: bool = True  # whether it may read registers that nothing has written
 
     # Every launch needs the following, so they are computed once.
 

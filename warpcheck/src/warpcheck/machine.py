@@ -31,6 +31,7 @@ from warpcheck.runtime.rank_memory import RankMemory, find_unordered_read, find_
 from warpcheck.runtime.symbols import source_name
 from warpcheck.runtime.timeline import barrier_lines, collect_events
 from warpcheck.target import SM_80, TARGETS, Target
+from warpcheck.threads import default_threads
 
 if TYPE_CHECKING:
     from warpcheck import occupancy
@@ -217,6 +218,7 @@ class Module:
         rank_memory: Sequence[RankMemory] = (),
         shared_fill: int | None = None,
         programmatic_stream_serialization: bool = False,
+        threads: int | None = None,
     ) -> Launch:
         """Run a kernel to its end.
 
@@ -239,6 +241,8 @@ class Module:
             shared_fill: Fill the shared memory of each block with this byte, and let it count as written.
             programmatic_stream_serialization: Whether the launch may begin before the last one with the same ``memory``
                 has ended. It still runs behind it, but an access that griddepcontrol.wait does not order is a race.
+            threads: How many threads may run the blocks; by default as `threads.default_threads` says. The outcome does
+                not depend on it.
 
         Raises Fault, Unsupported, TimedOut, and KeyError or ValueError for a launch that is not possible.
         """
@@ -259,8 +263,15 @@ class Module:
             shared_fill=shared_fill,
             programmatic_stream_serialization=programmatic_stream_serialization,
         )
+        limit = max_instructions or LIMIT
         try:
-            cut = execute(run, compiled.run_grid, max_instructions or LIMIT, restarts=is_limit_per_block)
+            cut = execute(
+                run,
+                compiled.run_grid,
+                limit,
+                restarts=is_limit_per_block,
+                find_workers=lambda: compiled.workers(threads or default_threads()),
+            )
         except (Fault, TimedOut) as error:
             # The events up to the fault show how it came about.
             if run.has_array("events"):

@@ -29,6 +29,7 @@ def gpu(
     uninitialized: bool = True,
     bounds: Bounds = "tensor",
     timeline: bool = False,
+    threads: int | None = None,
 ) -> Iterator[Report]:
     """Run the kernels that are launched inside the with block on this machine's memory, and check every access.
 
@@ -46,6 +47,9 @@ def gpu(
         bounds: what a kernel may access of a tensor. "tensor": from its first element to its last. "allocation": the
             whole allocation, for kernels that write to padding behind a view.
         timeline: record the events of the first block of every launch.
+        threads: how many threads may run the blocks of a launch. No result depends on it. The default is the variable
+            `WARPCHECK_THREADS` of the environment; without it, 1 in a worker of pytest-xdist, and otherwise the number
+            of usable cores.
 
     Yields:
         The report, to which every launch is added.
@@ -53,11 +57,13 @@ def gpu(
     Raises:
         KeyError: there is no such architecture.
         RuntimeError: another scope is active, in this thread or another one.
-        ValueError: there are no such schedules or bounds. The with block raises it for a kernel that has run on a GPU,
-            unchecked.
+        ValueError: there are no such schedules or bounds, or no such number of threads. The with block raises it for a
+            kernel that has run on a GPU, unchecked.
     """
     target = TARGETS[arch]
     check_bounds(bounds)
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads={threads}: the number of threads is at least 1")
     extra = additional_schedules(parse_schedules(schedules))
     report = Report(arch)
 
@@ -76,6 +82,7 @@ def gpu(
             backend.observe_faults(report.faults.append),
             events.recorded(timeline),
         ):
+            patching.replace(backend.checks, "threads", threads)
             _prepare(target.name, extra, uninitialized, bounds)
             yield report
     finally:
@@ -119,13 +126,14 @@ def run(
     uninitialized: bool = True,
     bounds: Bounds = "tensor",
     timeline: bool = False,
+    threads: int | None = None,
     **kwargs: Any,
 ) -> Report:
     """Call a function that launches kernels, and check every access of them.
 
     Args:
         function: called as `function(*args, **kwargs)`; the report has its return value as `result`.
-        arch, schedules, uninitialized, bounds, timeline: as for `gpu`.
+        arch, schedules, uninitialized, bounds, timeline, threads: as for `gpu`.
 
     Returns:
         The report of all launches.
@@ -136,7 +144,9 @@ def run(
         TimedOut: a kernel did not end within its limit of instructions; Deadlock, if its threads wait for each other.
         ValueError: the function launched no kernel, so that nothing was checked.
     """
-    with gpu(arch, schedules=schedules, uninitialized=uninitialized, bounds=bounds, timeline=timeline) as report:
+    with gpu(
+        arch, schedules=schedules, uninitialized=uninitialized, bounds=bounds, timeline=timeline, threads=threads
+    ) as report:
         report.result = function(*args, **kwargs)
     if report.faults:
         raise report.faults[0]

@@ -11,6 +11,7 @@ compiled from Python: bounds, initialization, races by vector clocks, sectors an
 Read it in this order; a module imports only from lines above its own, as import-linter enforces:
 
     errors               the exceptions that end a launch
+    threads              how many threads run the blocks of a launch
     target               the limits of an architecture
     layout               the numbers that generated code, checks and host share
     ptx                  the text of a kernel as records

@@ -19,11 +19,16 @@ from warpcheck.lower.register_slots import CARRY, assign_slots
 from warpcheck.lower.warp_control import WarpControl
 from warpcheck.lowered_kernel import Lowered
 from warpcheck.op import Placement
-from warpcheck.ptx import Function, Instruction, Module, Register
+from warpcheck.ptx import Function, Immediate, Instruction, Module, Register
 from warpcheck.runtime.records import LAUNCH, WARP
 from warpcheck.target import Target
 
 __all__ = ["KernelLowering"]
+
+
+ALL_LANES = (1 << LANES) - 1
+# Products and matrices, and instructions that read the carry.
+READS_OTHER_LANES = {"mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "wgmma", "tcgen05", "addc", "subc", "madc"}
 
 
 class KernelLowering:
@@ -79,8 +84,28 @@ class KernelLowering:
         lowered.blocks = [
             [(i.line, "@" * (i.guard is not None) + i.name) for i in block.instructions] for block in self.flow.blocks
         ]
+        lowered.clears_registers = self._may_read_unwritten_registers()
         lowered.successors = [block.successors for block in self.flow.blocks]
         return lowered
+
+    def _may_read_unwritten_registers(self) -> bool:
+        """Return whether a lane may read a register that it, or another lane, has not written.
+
+        Lanes read registers of inactive lanes in products and matrices, and in shuffles unless their mask names all
+        lanes, so that an inactive one is a fault.
+        """
+        if not self.flow.registers.keys().isdisjoint(self.flow.blocks[0].live_in):
+            return True
+        for block in self.flow.blocks:
+            for instruction in block.instructions:
+                if instruction.opcode == "shfl":
+                    mask = instruction.operands[-1]
+                    names_all = isinstance(mask, Immediate) and mask.value & ALL_LANES == ALL_LANES
+                    if "sync" not in instruction.modifiers or not names_all:
+                        return True
+                elif instruction.opcode in READS_OTHER_LANES:
+                    return True
+        return False
 
     def _emit_block(self, index: int, block: Block) -> None:
         self._control.begin(index)

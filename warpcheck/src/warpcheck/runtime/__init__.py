@@ -20,11 +20,15 @@ Modules marked (native) are compiled to machine code; see ``warpcheck.native``.
     tensor_rules, tensor_records, tensor_cells, tensor_access, tensor_allocation, tensor_operands, tensor_jobs
                  tensor memory and the products in it (native)
     schedule     the loop over thread blocks and their warps (native)
+    history_merge
+                 the histories of blocks that ran on several cores, made into one (native)
     event_recorder
                  events for the timeline (native)
     buffers      memory that a kernel may access
     arrays, cta, resident_blocks, launch
                  a resident thread block, all resident blocks, and a grid, seen from the host
+    block_workers
+                 blocks on several cores
     fault_messages, faults, deadlock, symbols
                  messages about what a thread did wrong
     barrier_divergence, printf, host, timeline

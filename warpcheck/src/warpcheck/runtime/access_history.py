@@ -44,6 +44,7 @@ __all__ = [
     "WAS_ATOMIC",
     "Granule",
     "access_id_of",
+    "entry_of",
     "id_of",
     "is_speculative_read",
     "races_behind_atomic",
@@ -90,6 +91,12 @@ class Granule(NamedTuple):
     floor: int
     history: int
     number: int
+
+
+@native
+def entry_of(granule: Granule) -> int:
+    """Return the address of the entry of a granule."""
+    return granule.history + ENTRY_BYTES * granule.number
 
 
 @native

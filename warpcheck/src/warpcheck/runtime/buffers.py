@@ -260,7 +260,7 @@ def buffer_table(shadows: list[Shadow], min_checked_bytes: int = 0) -> npt.NDArr
     for shadow in shadows:
         nbytes = shadow.buffer.nbytes
         history = address_of(shadow.history) if nbytes >= min_checked_bytes else 0
-        words += shadow.buffer.address, nbytes, address_of(shadow.state), history, shadow.granule, 0
+        words += shadow.buffer.address, nbytes, address_of(shadow.state), history, shadow.granule, 0, 0, 0
     return np.array(words, np.int64)
 
 

@@ -14,9 +14,10 @@ from warpcheck.errors import FaultKind
 from warpcheck.layout import LANES, SERVICES, Status
 from warpcheck.runtime import schedule
 from warpcheck.runtime.barrier_divergence import settle_barrier
+from warpcheck.runtime.block_workers import Workers, longest_round
 from warpcheck.runtime.cta import Cta
 from warpcheck.runtime.faults import Faults
-from warpcheck.runtime.launch import Grid
+from warpcheck.runtime.launch import NEVER, Grid
 
 __all__ = ["RunGrid", "execute"]
 
@@ -29,11 +30,20 @@ MAX_SAMPLE_BYTES = 128 << 20  # bytes of fresh memory that a sample may take, ch
 RunGrid = Callable[[int, int], int]  # the compiled ``schedule.run_grid``, of addresses
 
 
-def execute(grid: Grid, run_grid: RunGrid, limit: int, *, restarts: bool = False) -> bool:
+def execute(
+    grid: Grid,
+    run_grid: RunGrid,
+    limit: int,
+    *,
+    restarts: bool = False,
+    find_workers: Callable[[], Workers | None] = lambda: None,
+) -> bool:
     """Run every thread block, up to ``limit`` lane-instructions. Raises Fault and TimedOut.
 
     If ``restarts``, the limit counts from the last time that a block ended: it then finds loops that do not end, and a
     launch may have any number of blocks.
+
+    ``find_workers`` returns threads that may run blocks, and is called if the launch runs for so long that it matters.
 
     Return whether the launch was cut: a sample of blocks ends at the limit, or when it has touched too much memory.
     """
@@ -42,9 +52,11 @@ def execute(grid: Grid, run_grid: RunGrid, limit: int, *, restarts: bool = False
     idle_turns = 0
     blocks_done = 0
     resident_before = _resident() if sample else 0
+    # How far the last turn before the limit may begin from it.
+    last_turn = HOST_TURN + longest_round(grid)
     while granted_instructions < limit and (not sample or _resident() - resident_before < MAX_SAMPLE_BYTES):
         turn = min(SAMPLE_TURN if sample else HOST_TURN, limit - granted_instructions)
-        grid.set(host_budget=turn)
+        grid.set(host_budget=turn, limits_slices=sample or limit - granted_instructions <= last_turn)
         granted_instructions += turn
         previously_done = blocks_done
         blocks_done = grid.get("block_next") - len(grid.residents.resident)
@@ -57,11 +69,10 @@ def execute(grid: Grid, run_grid: RunGrid, limit: int, *, restarts: bool = False
             all_stuck = idle_turns > len(grid.residents.resident)
             grid.set(timeouts_expire=all_stuck)
             stopped = run_grid(grid.address, cta.address)
-            idle_turns = (
-                idle_turns + (stopped == schedule.YIELDS_IDLE)
-                if stopped in (schedule.YIELDS_IDLE, schedule.HOST)
-                else 0
-            )
+            if stopped == schedule.YIELDS_IDLE:
+                idle_turns += 1
+            elif stopped not in (schedule.HOST, schedule.PAUSES):
+                idle_turns = 0
             # Blocks that only poll or wait make no progress; idle_turns counts such turns over all resident blocks.
             match stopped:
                 case schedule.DONE:
@@ -78,6 +89,16 @@ def execute(grid: Grid, run_grid: RunGrid, limit: int, *, restarts: bool = False
                     grid.residents.give_way(all_stuck)
                 case schedule.INTERLEAVES:
                     grid.residents.interleave()
+                case schedule.PAUSES:
+                    workers = find_workers()
+                    may_run = workers is not None and workers.may_run(grid)
+                    grid.set(pause_clock=2 * grid.get("clock") if may_run else NEVER)
+                    if workers is not None and may_run and workers.are_worthwhile(grid):
+                        grid.set(pause_clock=NEVER)
+                        # What is left without coming near the limit, at which one core may stop within a block.
+                        spent = granted_instructions - grid.get("host_budget")
+                        block_limit = limit - 2 * last_turn
+                        workers.run(grid, run_grid, NEVER if restarts else block_limit - spent, block_limit)
                 case schedule.HOST:
                     if grid.get("host_budget") >= 0:
                         settle_barrier(grid, cta, Faults(grid, cta))
@@ -86,6 +107,8 @@ def execute(grid: Grid, run_grid: RunGrid, limit: int, *, restarts: bool = False
                             grid.residents.give_way(all_stuck)
                 case _:
                     _handle_stop(grid, cta, stopped, Faults(grid, cta))
+        # A turn ends between two rounds of a block, and so somewhat late.
+        granted_instructions += max(0, -1 - grid.get("host_budget")) if not grid.get("limits_slices") else 0
     _raise_deferred_faults(grid)
     if not sample:
         raise Faults(grid, grid.residents.current).timed_out(limit)

@@ -28,17 +28,19 @@ from warpcheck.runtime.bulk import BULKS
 from warpcheck.runtime.cta import CtaLayout, cluster_of, thread_coordinates
 from warpcheck.runtime.event_recorder import EVENT
 from warpcheck.runtime.memory_transactions import CHUNK
-from warpcheck.runtime.records import ACCESS_COUNTS, COUNTED, COUNTS, LAUNCH, SAMPLE
+from warpcheck.runtime.records import ACCESS_COUNTS, COUNTED, COUNTS, LAUNCH, SAMPLE, WARP
 from warpcheck.runtime.resident_blocks import Residents, max_turns
 from warpcheck.runtime.schedule_order import scheduled_block
 from warpcheck.runtime.setmaxnreg import registers_at_launch
 from warpcheck.runtime.symbols import find_shared_variable, source_name
 from warpcheck.runtime.tensor_jobs import SCRATCH_BYTES
 
-__all__ = ["AccessOrigin", "Configuration", "Grid", "place_statics"]
+__all__ = ["NEVER", "AccessOrigin", "Configuration", "Grid", "place_statics"]
 
 GRID_BARRIER = "the barrier of the grid"
 WORKSPACE = 8  # bytes of the barrier of a grid, as its header has it: their number, and the arrivals
+PAUSE_CLOCK = 1 << 20  # lane-instructions after which a launch pauses: several cores may run the remaining blocks
+NEVER = (1 << 63) - 1  # a clock that no launch reaches
 HEAP = 8 << 20  # bytes that kernels may ask for, unless cudaDeviceSetLimit says otherwise
 
 
@@ -141,6 +143,7 @@ class Configuration:
             "requires_tensor_fences": not is_python,
             "dynamic_bytes": self.shared,
             "shared_bytes": lowered.shared_bytes + self.shared,
+            "cleared_bytes": (lowered.warp_bytes - WARP.itemsize) * lowered.clears_registers,
             "shared_granule": lowered.granules[Space.SHARED],
             "local_bytes": lowered.local_bytes,
             "local_total": lowered.local_bytes * math.prod(self.block),
@@ -220,11 +223,8 @@ class Grid(Records):
         self.printed: list[str] = []
         self.warnings: set[str] = set()
         self.heap: dict[int, npt.NDArray[np.uint8]] = {}
+        self.place_counts(self)
         self.counts = self.array("counts")
-        self.counts[:] = configuration.counts
-        if configuration.chunk_count:
-            self.chunks = np.full(configuration.chunk_count, -1, CHUNK)
-            self.counts["chunks"][self.counts["width"] != 0] += address_of(self.chunks)
         self.block_counts = self.array("blocks")
         self.array("params")[: len(arguments)] = np.frombuffer(arguments, np.uint8)
         if recording.get():
@@ -235,6 +235,8 @@ class Grid(Records):
         self.set(
             shared_fill=-1 if shared_fill is None else shared_fill,
             reverse=reverse,
+            block_stop=self.get("block_count"),
+            pause_clock=PAUSE_CLOCK,
             launch_began=memory.time,
             time=memory.time,
             overlap_began=self.overlapped[0].get("launch_began") if self.overlapped else memory.time,
@@ -246,6 +248,17 @@ class Grid(Records):
         self.residents = Residents(
             self, partial(cluster_of, configuration.cta_layout), configuration.room, configuration.cooperative
         )
+
+    def place_counts(self, records: Records) -> None:
+        """Set the counters of the access sites in the record of this launch, or of a worker, to their beginning."""
+        counts = records.array("counts")
+        counts[:] = self.configuration.counts
+        chunk_count = self.configuration.chunk_count
+        if chunk_count:
+            chunks = np.zeros(chunk_count, CHUNK)  # begin_block clears them
+            counts["chunks"][counts["width"] != 0] += address_of(chunks)
+            records.point(chunks=chunks)
+            records.set(chunk_count=chunk_count)
 
     def _place_globals(self, buffers: Sequence[Buffer], statics: dict[str, npt.NDArray[np.uint8]]) -> None:
         own_buffers = [Buffer(ARGUMENTS, self.get("params"), self.array("params").nbytes, 1, dtype="bytes")]

@@ -16,7 +16,7 @@ from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.layout import LANES, Access, AtomicStrategy, Space
 from warpcheck.native import count_bits, load64, lowest_bit, native, noinline, store64, unlikely
 from warpcheck.runtime.access_extent import record_reach
-from warpcheck.runtime.access_history import ENTRY_BYTES, STRONG, UNORDERED, Granule, site_of, thread_of
+from warpcheck.runtime.access_history import ENTRY_BYTES, STRONG, UNORDERED, Granule, entry_of, site_of, thread_of
 from warpcheck.runtime.address_spaces import find_buffer, is_read_only, local_base, owner_of, space_of
 from warpcheck.runtime.byte_states import check_states, is_pending, load_bytes
 from warpcheck.runtime.cp_async_sources import check_source_overwrite
@@ -187,8 +187,11 @@ def access(
         ):
             segment = resolve(launch, cta, warp, operation.named, lane, address, segment.buffer)
             # A generic address may lead to a constant or a parameter. The buffer of either is in bounds, but read-only.
-            if operation.kind != Access.LOAD and segment.space == Space.GLOBAL and is_read_only(launch, address):
-                return record_fault(launch, warp, OUT_OF_BOUNDS, site, lane, address)
+            if operation.kind != Access.LOAD and segment.space == Space.GLOBAL:
+                buffer = BufferRecord(segment.buffer)
+                buffer.written = 1
+                if buffer.read_only or is_read_only(launch, address):
+                    return record_fault(launch, warp, OUT_OF_BOUNDS, site, lane, address)
             if operation.half:
                 half = accessed_half(launch, warp, operation, segment, lane, address)
                 touched_bytes = operation.size >> (half != WHOLE_WORD)
@@ -425,7 +428,10 @@ def check_order(
             lane = lane_access.lane
             site = lane_access.site
             races = check_race(launch, cta, granule, warp.index, lane, site, operation.kind, operation.ordering)
-            if races and not is_harmless_store(launch, cta, warp, operation, segment.space, lane_access):
+            if races and not (
+                is_harmless_store(launch, cta, warp, operation, segment.space, lane_access)
+                and is_write_known(launch, segment, granule)
+            ):
                 defer(launch, cta, warp, RACE, lane_access)
 
 
@@ -494,6 +500,16 @@ def is_harmless_store(
         if load64(row + 8 * lane) != other_value:
             return 0
     return 1
+
+
+@native
+def is_write_known(launch: LaunchRecord, segment: Segment, granule: Granule) -> int:
+    """Return whether a write by the blocks of a worker is in its history, where a harmless store is to a granule.
+
+    A store that races is not recorded. In the history of a worker there has to be a write, at which other workers find
+    that the blocks of this one have written the granule; see ``history_merge``.
+    """
+    return not launch.is_worker or segment.space == Space.SHARED or load64(entry_of(granule)) != 0
 
 
 @native

@@ -19,6 +19,8 @@ from warpcheck.runtime.records import CountsRecord
 
 __all__ = [
     "CHUNK",
+    "NO_CHUNK",
+    "ChunkRecord",
     "count_addresses",
     "count_atomic_sectors",
     "count_same_address",
@@ -30,6 +32,8 @@ __all__ = [
     "scattered",
 ]
 
+
+NO_CHUNK = -1  # in place of the number of a chunk
 
 CHUNK = np.dtype([("number", "i8"), ("used_bytes", "i8")])  # a piece of memory, and which of its bytes have been used
 

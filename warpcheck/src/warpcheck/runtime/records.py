@@ -24,6 +24,7 @@ __all__ = [
     "CTA",
     "LAUNCH",
     "MBARRIER",
+    "MERGE",
     "READ",
     "SAMPLE",
     "WARP",
@@ -105,9 +106,17 @@ BUFFER = np.dtype(
         ("history", "i8"),  # address of an entry for each granule; see races
         ("granule", "i8"),  # log2 of the bytes that share one entry of the history
         ("reached", "i8"),  # the offset behind the farthest byte that a sample of the blocks has accessed
+        ("written", "i8"),  # whether a thread of this launch has stored to it, as `access` finds
+        ("read_only", "i8"),  # whether a store to it is a fault; see block_workers
     ],
     align=True,
 )
+
+# The histories of a buffer in the launch and in the workers of block_workers. launch_began: accesses before this time
+# are of earlier launches. began: when the workers began. Part p of the blocks began p << part_shift later in the time
+# of a worker, and delays[p] later than that in the time of the launch.
+_MERGE = ("history", "histories", "worker_count", "launch_began", "began", "part_shift", "delays")
+MERGE = np.dtype([(name, "i8") for name in _MERGE])
 
 LAUNCH = np.dtype(
     [
@@ -133,6 +142,7 @@ LAUNCH = np.dtype(
         ("buffer_count", "i8"),
         ("symbols", "i8"),  # addresses of module-level variables
         ("shared_granule", "i8"),  # as of a buffer
+        ("cleared_bytes", "i8"),  # of the registers of a warp, which are 0 when it begins; see clears_registers
         ("time", "i8"),  # the logical clock: counts synchronisations; see happens_before
         ("launch_began", "i8"),  # the time at which this launch began
         # Programmatic dependent launch; see happens_before. overlap_began: when the earliest launch that may still run
@@ -148,6 +158,9 @@ LAUNCH = np.dtype(
         ("clock_before_exit", "i8"),
         ("block_next", "i8"),  # the next block of the grid to become resident, and how many there are
         ("block_count", "i8"),
+        ("block_stop", "i8"),  # blocks from this number on do not begin; see block_workers
+        ("is_worker", "i8"),  # whether it is the record of a worker
+        ("pause_clock", "i8"),  # the clock from which on run_grid returns to the host after each block
         ("cluster_size", "i8"),  # blocks of a cluster
         ("explicit_cluster", "u4"),  # whether the launch, or the kernel, asks for clusters, even of one block
         ("registers", "i4"),  # of each thread, as it begins; see setmaxnreg
@@ -167,8 +180,11 @@ LAUNCH = np.dtype(
         ("bulk_ended", "i8"),
         ("cooperative", "i8"),  # whether all blocks are resident, and take turns
         ("workspace", "i8"),  # of the barrier of a cooperative grid
+        ("chunks", "i8"),  # CHUNK records of the merged sites, chunk_count of them; see memory_transactions
+        ("chunk_count", "i8"),
         ("budget", "i8"),  # lane-instructions left of the running warp's slice
         ("host_budget", "i8"),  # lane-instructions until control returns to the host
+        ("limits_slices", "i8"),  # whether a slice ends when host_budget is used up, as the limit of the launch is near
         ("unused_budget", "i8"),  # lane-instructions of its slice that a polling warp gave up
         ("clock", "i8"),  # lane-instructions of the launch so far; while a warp runs, as at the end of its slice
         ("running", "i8"),  # whether a warp runs

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from warpcheck.events import EventKind
 from warpcheck.layout import LANES, NOWHERE, UNWRITTEN, WRITTEN, Status
-from warpcheck.native import extern, load64, native, store8, store32, store64
+from warpcheck.native import extern, fill_bytes, load64, native, store8, store32, store64
 from warpcheck.runtime.bulk import finish_all_bulk, finish_one_bulk
 from warpcheck.runtime.clusters import open_cluster_barrier
 from warpcheck.runtime.cta_barrier import BARRIERS, all_wait_together, arrive_at, open_for_all, wait_at
@@ -31,6 +31,7 @@ from warpcheck.runtime.event_recorder import NO_BARRIER, NO_SITE, record_event, 
 from warpcheck.runtime.happens_before import PLANE_BYTES, ROW_BYTES, WARPS
 from warpcheck.runtime.launch_control import grid_index_of
 from warpcheck.runtime.mbarriers import MBARRIERS
+from warpcheck.runtime.memory_transactions import NO_CHUNK, ChunkRecord
 from warpcheck.runtime.records import (
     WARP,
     BarrierRecord,
@@ -50,7 +51,7 @@ from warpcheck.runtime.tensor_jobs import (
 )
 from warpcheck.runtime.wgmma_operands import begin_reads
 
-__all__ = ["DONE", "HOST", "INTERLEAVES", "YIELDS", "YIELDS_IDLE", "run_grid"]
+__all__ = ["DONE", "HOST", "INTERLEAVES", "PAUSES", "SLICE", "YIELDS", "YIELDS_IDLE", "run_grid"]
 
 SLICE = 1 << 20  # lane-instructions that a warp may run before another one has its turn
 MIN_POLL_COST = 1 << 12  # lane-instructions charged at least for a slice that a polling warp has given up
@@ -60,6 +61,7 @@ HOST = -2  # the host has to look
 YIELDS = -3  # it is the turn of another block
 YIELDS_IDLE = -4  # the same, and all that this block did was poll, sleep or wait
 INTERLEAVES = -5  # the block has passed a barrier, and could go on
+PAUSES = -6  # a block has exited, and the launch has come to launch.pause_clock
 PCS = field_offset(WARP, "pcs")
 
 
@@ -74,10 +76,10 @@ def run_grid(launch: LaunchRecord, cta: CtaRecord) -> int:
     """Run the remaining blocks, one after another in the record ``cta``; for a cluster, only the block that is
     there.
 
-    Return DONE, HOST, YIELDS, YIELDS_IDLE, INTERLEAVES, or the number of a warp whose status the host has to handle.
-    Called again, it goes on.
+    Return DONE, HOST, YIELDS, YIELDS_IDLE, INTERLEAVES, PAUSES, or the number of a warp whose status the host has to
+    handle. Called again, it goes on.
     """
-    while cta.block_began or launch.block_next < launch.block_count:
+    while cta.block_began or launch.block_next < launch.block_stop:
         if not cta.block_began:
             begin_cluster(launch, cta)
         stopped = run_block(launch, cta)
@@ -90,6 +92,8 @@ def run_grid(launch: LaunchRecord, cta: CtaRecord) -> int:
         cta.block_began = 0
         if launch.cluster_size > 1:
             return DONE
+        if launch.clock >= launch.pause_clock:
+            return PAUSES
     return DONE
 
 
@@ -153,6 +157,9 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
             store64(cta.mbarriers + at * MbarrierRecord.size, 0)
     for word in range(2 * WARPS * launch.cluster_size):
         store64(cta.barrier_clocks + 8 * word, 0)
+    # What a block has in registers, the next one does not have.
+    for at in range(launch.chunk_count):
+        store64(launch.chunks + at * ChunkRecord.size, NO_CHUNK)
     cta.registers_left = 0
     cta.copies_in_flight = 0
     cta.cancel_failed = 0
@@ -200,6 +207,9 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     warp.grid_waited_at = 0
     warp.awaited_mbarrier = 0
     warp.registers = launch.registers
+    # A register that nothing has written holds 0, whichever block ran in this record before.
+    if launch.cleared_bytes:
+        fill_bytes(warp.address + WARP.itemsize, 0, launch.cleared_bytes)
     for lane in range(LANES):
         store32(warp.address + PCS + 4 * lane, 0 if warp.threads >> lane & 1 else NOWHERE)
     for plane in range(launch.cluster_size):
@@ -298,7 +308,11 @@ def run_slice(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> int:
 
     Return 0 for a warp that has only found that it still has to wait: that costs nothing.
     """
-    granted = launch.host_budget + 1 if launch.host_budget < SLICE else SLICE
+    # A slice does not depend on when the host had its turn: how the warps of a block interleave is decided by the block
+    # alone. Only close to the limit of the launch, where it may end in the middle of a block, slices are cut to it.
+    granted = SLICE
+    if launch.limits_slices and launch.host_budget < SLICE:
+        granted = launch.host_budget + 1
     launch.budget = granted
     launch.unused_budget = 0
     launch.clock += granted

@@ -1,0 +1,229 @@
+"""Blocks run on several cores with the outcome of one core, byte for byte.
+
+The outcome is everything that can be observed of a launch: the arrays, the counters, the samples of accesses, the
+states of the bytes, the text that was printed, the fault, and the histories of the buffers with the turns of blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from machine.launching import FILE, aligned, buffer
+from warpcheck import simt
+from warpcheck.frontends import cuda
+from warpcheck.runtime import block_workers, launch
+from warpcheck.schedule import Schedule
+from warpcheck.target import TARGETS
+
+THREADS = (1, 2, 4, 7)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Let workers run every launch that qualifies, from its first block on. Return whether each run counted."""
+    monkeypatch.setattr(launch, "PAUSE_CLOCK", 1)
+    monkeypatch.setattr(block_workers, "MIN_CLOCK_LEFT", 0)
+    monkeypatch.setattr(block_workers, "HISTORY_BYTE_TIME", 0)
+    monkeypatch.setattr(block_workers, "SAVED_BYTE_TIME", 0)
+    counted: list[bool] = []
+    run = block_workers.Workers.run
+
+    def observed(self: block_workers.Workers, *arguments: Any) -> bool:
+        counted.append(run(self, *arguments))
+        return counted[-1]
+
+    monkeypatch.setattr(block_workers.Workers, "run", observed)
+    return counted
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel with arrays of random numbers, and whether the blocks are expected to run on several cores.
+
+    Attributes:
+        counts: Whether the run of the workers counts; None if the kernel does not qualify for one.
+        arch: What it is compiled for.
+    """
+
+    name: str
+    source: str
+    counts: bool | None = True
+    grid: tuple[int, ...] = (23,)
+    block: tuple[int, ...] = (96,)
+    shared: int = 0
+    options: tuple[tuple[str, Any], ...] = ()
+    arch: str = "compute_80"
+
+
+HEAD = """
+extern "C" __global__ void kernel(float* a, float* b, float* c, int* d, int n) {
+    int t = threadIdx.x, i = blockIdx.x * blockDim.x + threadIdx.x;
+    __shared__ float s[128];
+    __shared__ int q[128];
+"""
+
+
+def body(text: str) -> str:
+    # The header has hundreds of variables, each of which is a buffer.
+    include = "#include <cooperative_groups.h>\n" * ("cooperative_groups" in text)
+    return f"{include}{HEAD}{text}\n}}"
+
+
+# ruff: noqa: E501
+CASES = (
+    Case("copy", body("if (i < n) c[i] = a[i] + b[i];")),
+    Case("stores_of_bytes", body("if (i < n) ((char*)c)[i] = ((char*)a)[i + 1];")),
+    Case("all_blocks_read_the_same", body("float x = 0; for (int k = 0; k < 40; k++) x += a[k] * b[k + t]; c[i] = x;")),
+    Case("each_block_reads_what_some_others_read", body("c[i] = a[(i * 7) % 501] + a[(blockIdx.x & 3) + t];")),
+    Case("reads_before_and_after_its_own_write", body("float x = c[i]; c[i] = x + 1; d[i] = (int)c[i] + (int)x;")),
+    Case("merged_loads", body("float4 x = ((float4*)a)[i / 4]; float y = b[4 * t] + b[4 * t + 1]; c[i] = x.x + y;")),
+    Case(
+        "neighbors_in_shared_memory",
+        body("s[t] = a[i]; __syncthreads(); if (t) c[i] = s[t - 1]; __syncthreads(); s[t] = c[i]; d[i] = s[t];"),
+    ),
+    Case(
+        "shared_float_atomics",
+        body("if (!t) s[0] = 0; __syncthreads(); atomicAdd(s, a[i]); __syncthreads(); if (!t) c[blockIdx.x] = s[0];"),
+    ),
+    Case(
+        "a_histogram_in_shared_memory",
+        body("q[t] = 0; __syncthreads(); d[i] = atomicAdd(q + (int)(a[i] * 9), 1); __syncthreads(); c[i] = q[t];"),
+    ),
+    Case("local_memory", body("float x[8]; for (int k = 0; k < 8; k++) x[(k * t) & 7] = a[k]; c[i] = x[t & 7];")),
+    Case("divergence", body("for (int k = 0; k < (t & 7) + blockIdx.x; k++) if ((k ^ t) & 1) c[i] += a[k];")),
+    Case("shuffles", body("float x = a[i]; for (int o = 16; o; o /= 2) x += __shfl_xor_sync(~0u, x, o); c[i] = x;")),
+    Case("shuffle_from_a_lane_outside_of_the_mask", body("if (t & 1) c[i] = __shfl_sync(0xAAAAAAAA, a[i], t & ~1);")),
+    Case("warp_synchronization", body("s[t] = a[i]; __syncwarp(); c[i] = s[t ^ 1]; __syncwarp(); s[t] = 1; d[i] = s[t];")),
+    Case("a_fence_of_the_block", body("s[t] = a[i]; __threadfence_block(); c[i] = s[t];")),
+    Case("blocks_of_different_length", body("for (int k = 0; k < 30 * blockIdx.x; k++) c[i] += a[k % 64];")),
+    Case("more_blocks_than_parts", body("if (i < n) c[i] = a[i];"), grid=(301,), block=(32,)),
+    Case("three_dimensions", body("int j = t + 4 * (blockIdx.y + 5 * blockIdx.z) + 97 * blockIdx.x; c[j] = a[j];"),
+         grid=(3, 5, 2), block=(4,)),
+    Case("one_value_by_all_threads_of_a_block", body("s[t] = a[i]; __syncthreads(); c[blockIdx.x] = s[0] + s[1];")),
+    # Blocks that meet in global memory.
+    Case("one_value_by_all_blocks", body("c[0] = 3; d[i] = 1;"), False),
+    Case("one_value_by_two_distant_blocks", body("c[i] = 1; if (blockIdx.x % 11 == 2) c[9000 + t] = 3;"), False),
+    Case("a_race_of_two_writes", body("c[t] = i; d[i] = 1;"), False),
+    Case("a_race_with_the_last_block", body("if (i == 735) c[1] = 2; else if (!i) d[0] = (int)c[1]; d[i + 1] = 1;"),
+         False, block=(32,)),
+    Case("a_write_behind_reads_of_others", body("c[i] = c[9000]; if (blockIdx.x == 9) c[9000] = 1;"), False),
+    Case("a_store_to_a_buffer_that_other_blocks_do_not_write", body("if (blockIdx.x == 20) b[i] = 1; c[i] = 2;")),
+    Case("global_atomics", body("atomicAdd(d, 1);"), None),
+    Case("global_atomics_with_results", body("c[i] = atomicAdd(d, 1);"), None),
+    Case("global_float_atomics", body("atomicAdd(c + (t & 3), a[i]);"), None),
+    Case("compare_and_swap", body("int x = d[0], y; do { y = x; x = atomicCAS(d, y, y + t); } while (x != y);"), None),
+    Case("generic_atomics", body("s[t] = 0; __syncthreads(); atomicAdd(t & 1 ? s + t : c + t, a[i]);"), None),
+    Case(
+        "the_last_block",
+        body("__shared__ int last; c[i] = a[i]; __threadfence(); if (!t) last = atomicAdd(d, 1) == gridDim.x - 1;"
+             " __syncthreads(); if (last) for (int k = t; k < 23; k += 96) b[0] = c[k];"),
+        None,
+    ),
+    Case(
+        "a_chain_of_blocks",
+        body("volatile int* f = d; if (!t) { if (blockIdx.x) while (!f[blockIdx.x - 1]); c[blockIdx.x] = 1;"
+             " __threadfence(); f[blockIdx.x] = 1; }"),
+        None,
+    ),
+    Case("a_barrier_of_the_grid", body("c[i] = a[i]; cooperative_groups::this_grid().sync(); b[i] = c[n - 1 - i];"), None,
+         grid=(4,), options=(("cooperative", True),)),
+    Case("clusters", body("s[t] = i; auto g = cooperative_groups::this_cluster(); g.sync();"
+                          " c[i] = *g.map_shared_rank(s + t, g.block_rank() ^ 1); g.sync();"), None,
+         grid=(22,), options=(("cluster", (2,)),), arch="compute_90"),
+    Case("the_clock", body("d[i] = clock64();"), None),
+    # What the host does.
+    Case("printf", body('c[i] = 1; if (!t) printf("block %d\\n", blockIdx.x);'), False),
+    Case("printf_of_a_late_block", body('c[i] = 1; if (i == 2000) printf("thread %d\\n", i);'), False),
+    Case("an_assertion", body("c[i] = 1; assert(i != 1700);"), False),
+    Case("a_trap", body("c[i] = 1; if (i == 1701) __trap();"), False),
+    Case("malloc", body("void* p = malloc(8); d[i] = p != nullptr; free(p);"), False),
+    Case("threads_that_exit_before_a_barrier", body("if (t >= 64) return; s[t] = a[i]; __syncthreads(); c[i] = s[t ^ 1];"),
+         False),
+    # Faults.
+    Case("out_of_bounds", body("c[i] = 1; if (blockIdx.x == 17) c[i + 100000] = 2;"), False),
+    Case("unwritten_shared_memory", body("if (blockIdx.x != 12) s[t] = 1; c[i] = s[t];"), False),
+    Case("a_race_in_shared_memory", body("s[t] = i; if (blockIdx.x != 19) __syncthreads(); c[i] = s[t ^ 32];"), False, block=(128,), grid=(22,)),
+    Case("a_barrier_that_one_thread_skips", body("c[i] = 1; if (i != 1000) __syncthreads();"), False),
+    Case("misaligned", body("c[i] = 1; if (i == 1500) *(int*)((char*)c + 2) = 1;"), False),
+    # Limits.
+    Case("the_limit_of_the_launch", body("for (int k = 0; k < n; k++) c[i] += a[k & 63];"), False,
+         options=(("max_instructions", 1 << 21),)),
+    Case("no_end", body("c[i] = 1; if (i == 1200) for (volatile float* p = s; !*p;) ;"), False,
+         options=(("max_instructions", 1 << 21),)),
+)  # fmt: skip
+
+
+def _contains(array: npt.NDArray[Any], address: int | None) -> bool:
+    return address is not None and 0 <= address - array.ctypes.data < array.nbytes
+
+
+def outcome(module: simt.Module, name: str, case: Case, schedule: int, thread_count: int) -> dict[str, Any]:
+    """Return everything that can be observed of a launch."""
+    rng = np.random.default_rng(5)
+    n = 2208
+    for array in ARRAYS.values():
+        array[:] = rng.integers(0, 2, array.size) if array.dtype == np.int32 else rng.random(array.size)
+    ARRAYS["d"][:] = 0
+    memory = simt.Memory()
+    found: dict[str, Any] = {}
+    try:
+        result = module.launch(
+            name,
+            grid=case.grid,
+            block=case.block,
+            shared=case.shared,
+            args=[*(array.ctypes.data for array in ARRAYS.values()), n],
+            buffers=[buffer(key, array) for key, array in ARRAYS.items()],
+            memory=memory,
+            reverse=schedule,
+            threads=thread_count,
+            **dict(case.options),
+        )
+    except (simt.Fault, simt.TimedOut) as error:
+        fields = {key: value for key, value in vars(error).items() if key != "launch"}
+        # Shared memory is of a launch, and so are its addresses.
+        if not any(_contains(array, fields.get("address")) for array in ARRAYS.values()):
+            fields.pop("address", None)
+        found["error"] = type(error), str(error), fields
+    else:
+        found["launch"] = result.lines, result.totals, result.instructions, result.printed, result.accesses
+        found["states"] = {key: state.tobytes() for key, state in result.states.items()}
+        grid = memory.last_launch
+        turns = grid.get("turn_count")
+        found["turns"] = [grid.array(key)[:turns].tolist() for key in ("turns", "turn_blocks")]
+        found["fields"] = {key: grid.get(key) for key in ("clock", "clock_before_trigger", "clock_before_exit", "time")}
+        start = ARRAYS["a"].ctypes.data
+        found["reads"] = result.most_bytes_read(start, start + ARRAYS["a"].nbytes)
+        found["writers"] = [result.writer(ARRAYS["c"].ctypes.data + 4 * element) for element in (0, 40, 900, 2000)]
+        found["histories"] = {
+            key: memory.shadows[array.ctypes.data, array.nbytes].history.tobytes() for key, array in ARRAYS.items()
+        }
+        found["time"] = memory.time
+    found["arrays"] = {key: array.tobytes() for key, array in ARRAYS.items()}
+    return found
+
+
+ARRAYS: dict[str, npt.NDArray[Any]] = {
+    **{key: aligned(9700) for key in "abc"},
+    "d": aligned(9700, np.int32),
+}
+
+
+@pytest.mark.parametrize("schedule", Schedule)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_outcome_is_the_same_with_any_number_of_threads(case: Case, schedule: Schedule, runs: list[bool]) -> None:
+    binary = cuda.compile_kernel(case.source, FILE, "kernel", case.arch)
+    module = simt.Module(binary.ptx, FILE, TARGETS["sm_90a"])
+    module.compile(binary.mangled)
+    expected, *others = (outcome(module, binary.mangled, case, schedule, count) for count in THREADS)
+    for count, found in zip(THREADS[1:], others, strict=True):
+        for key in expected.keys() | found.keys():
+            assert found.get(key) == expected.get(key), f"{key} with {count} threads"
+    if case.name == "one_value_by_two_distant_blocks":
+        return  # which one worker may have run: then there is no conflict
+    assert runs == ([] if case.counts is None else [case.counts] * (len(THREADS) - 1))
