@@ -29,7 +29,7 @@ add at most 1 wavefront per request. A call may launch at most 1 kernel.
 
 Bytes: both matrices and the caches take 201 MB for 64 heads and 4096 tokens, or 45 us at the 4.5 TB/s that an H200
 reads. Written as operators, the same computation takes eight kernels or more. One launch removes the gaps between them,
-and a head's attention may start while projections of other heads still run. Four waits of about a microsecond each
+and a head's attention may start while projections of other heads still run. Three waits of about a microsecond each
 remain.
 
 Graded on an H200: 101 us for this size, where the operators take 256 us. An earlier run compared variants. There, this
