@@ -29,17 +29,17 @@ add at most 1 wavefront per request. A call may launch at most 1 kernel.
 
 Bytes: both matrices and the caches take 201 MB for 64 heads and 4096 tokens, or 45 us at the 4.5 TB/s that an H200
 reads. Written as operators, the same computation takes eight kernels or more. One launch removes the gaps between them,
-and a head's attention may start while projections of other heads still run. Four waits of about a microsecond each
+and a head's attention may start while projections of other heads still run. Three waits of about a microsecond each
 remain.
 
 Graded on an H200: 101 us for this size, where the operators take 256 us. An earlier run compared variants. There, this
 kernel took 103 us, and the operators 272 us; 41 and 85 us for 32 heads and 1024 tokens; 64 and 129 us for 64 heads and
 256 tokens. A first version took 373, 118, and 103 us. Its lanes loaded 4 bytes at a time and waited for them, so too
 few bytes were in flight. Now a lane has 16 loads of 16 bytes in flight, and issues the first 16 of a task before it
-waits for the counter, since no task writes weights or caches. These loads need 128 registers, which leaves 2 blocks on
-each SM. With 8 loads and 3 or 4 blocks, attention to 4096 tokens takes longer: 143 to 150 us in total. Taking the next
-task's number while the current task runs, prefetching the rest of the rows to L2, and polling with relaxed loads before
-a fence gained nothing.
+waits for the counter, since no task writes weights or caches. They take 64 of a thread's 128 registers, which leaves 2
+blocks on each SM. With 8 loads and 3 or 4 blocks, attention to 4096 tokens takes longer: 143 to 150 us in total. Taking
+the next task's number while the current task runs, prefetching the rest of the rows to L2, and polling with relaxed
+loads before a fence gained nothing.
 
 The idea is from persistent megakernels for decoding (Hazy Research, "Look Ma, No Bubbles!", 2025; Mirage, 2025).
 """

@@ -22,7 +22,7 @@ size of the inputs and outputs.
 
 Bytes: reading keys and values once takes 537 MB for two sequences of 131,072 tokens with 8 key heads of 64, or 119 us
 at the 4.5 TB/s that an H200 reads. Operations: 4 per query head, token, and column, so 8 per byte if 8 query heads
-share a key head, a twentieth of what keeps tensor cores busy. The kernel is memory-bound: an H200 took 141 us, and
+share a key head, 1/27 of what keeps tensor cores busy. The kernel is memory-bound: an H200 took 141 us, and
 137 us for PyTorch's attention without a sink. 528 programs took as long, 1,024 programs 160 us, and 128 programs 201
 us. It took 13.6 us for 4,096 tokens of one sequence (PyTorch's attention 14.5), and 495 us for 1,048,576 (488).
 

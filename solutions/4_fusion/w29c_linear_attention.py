@@ -32,8 +32,8 @@ an H200: chunks of 32 (0.56 ms) or of 128 tokens (0.71 ms), 32 (0.70 ms) or 128 
 ms), and weighted keys instead of weighted values (0.67 ms).
 
 With 16 heads of 65,536 tokens, this kernel has 32 programs and took 3.2 ms. Another version divides the tokens into 16
-segments: a first launch computes the state that each segment adds, and a second one starts each segment with the sum of
-the earlier ones. It reads k and v twice, and took 0.68 ms.
+segments: a first launch computes the state that each segment adds, and a second one starts each segment with the
+combined state of the earlier ones. It reads k and v twice, and took 0.68 ms.
 """
 
 import torch

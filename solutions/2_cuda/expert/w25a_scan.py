@@ -12,8 +12,8 @@ has more tiles of 4096 elements than the simulated GPU holds blocks at once: use
 block its tile.
 
 A block publishes a value with the stub's publish(), with an atomic operation, or with a __threadfence() between the
-value and its flag. volatile alone orders nothing, not even a sum and its state in one word, so the grader reports a
-race.
+value and its flag. CUDA C++ does not promise that a volatile access of 8 bytes is indivisible, so the grader reports a
+race if blocks pass values by volatile accesses alone, even a sum and its state in one word.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
 memory accesses may move at most 1.25 times the size of the inputs and outputs. Bank conflicts may add at most 1
