@@ -653,6 +653,13 @@ def test_chosen_cells_are_added_to_a_page_without_a_run_of_the_others(
     assert after.cells[3].outputs[0].text == "shows x + 1\n"
     assert [book.machine(after.cells[place]) for place in (2, 3, 4)] == ["", book.NO_GPU, ""]
     assert (after.metadata, findings(recorded)) == (before.metadata, [])
+
+    # What a run without a GPU showed is not kept.
+    after.cells[3].outputs = []
+    write(recorded / BOOK, after)
+    assert run_execute(str(recorded / NOTEBOOK), "--cells", "tiles-*") == 0
+    assert nbformat.read(recorded / BOOK, as_version=4).cells[3].outputs[0].text == "shows x + 1\n"
+
     edit(lambda made: made.cells[4].update(source="notebook.hold(guess, 5, 'sectors')"))(recorded / NOTEBOOK)
     assert run_execute(str(recorded / NOTEBOOK), "--cells", "tiles-*") == 1, "another cell has changed"
 

@@ -187,8 +187,8 @@ def execute_cells(
     """Run some cells of a notebook without the rest, and add those that are new or changed to its executed copy.
 
     The cells run in the notebook's order in a kernel of its own, so they have to include the cells whose names they
-    use. A cell among them that has not changed keeps its outputs, as all other cells do. Returns None if the code of
-    another cell has changed.
+    use. A cell among them that has not changed keeps the outputs that a GPU made, and all other cells keep theirs.
+    Returns None if the code of another cell has changed.
 
     Args:
         folder: The folder of the notebook.
@@ -208,6 +208,9 @@ def execute_cells(
         tree=tree,
     )
     outcomes = {cell["id"]: cell for cell in book.clean_executed(executed, gpu_name()).cells}
+    previous = {
+        key: cell for key, cell in previous.items() if key[0] not in outcomes or book.machine(cell) != book.NO_GPU
+    }
     page.cells = [
         previous.get((cell["id"], cell.source), outcomes.get(cell["id"], cell)) if cell.cell_type == "code" else cell
         for cell in notebook.cells
