@@ -79,6 +79,7 @@ def test_the_recording_belongs_to_the_source(language: str, monkeypatch: pytest.
 def test_every_recording_has_a_source_and_every_file_a_recording() -> None:
     texts = [(language, tile_languages.source(language)) for language in tile_languages.LANGUAGES]
     texts += [("TileLang", texts[1][1].replace("num_stages=3", f"num_stages={stages}")) for stages in (0, 1, 2, 4)]
+    texts += [("Helion", texts[0][1].replace('"pointer"', '"tensor_descriptor"'))]
     digests = {(language, tile_languages.source_digest(text)) for language, text in texts}
     assert {(kernel.language, kernel.digest) for kernel in RECORDED.values()} == digests
     folder = registry.root() / recordings.FOLDER / tile_languages.RECORDING
@@ -115,6 +116,8 @@ def test_stages_bring_the_producer_and_tma() -> None:
 def test_the_compilers_choose_different_copies() -> None:
     helion, cutile = counts("helion"), counts("cutile")
     assert (helion["cp.async"], helion["TMA loads"], helion["TMA stores"]) == (24, 0, 0)
+    descriptors = counts("helion_descriptors")
+    assert (descriptors["cp.async"], descriptors["TMA loads"], descriptors["TMA stores"]) == (0, 6, 1)
     assert (cutile["cp.async"], cutile["TMA loads"], cutile["TMA stores"]) == (0, 3, 1)
     assert RECORDED["cutile"].threads == cutile["threads"] == 256
 

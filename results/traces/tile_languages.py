@@ -1,7 +1,8 @@
 """One kernel in Helion, TileLang, and cuTile, compiled for Hopper (sm_90a).
 
 `python results/traces/tile_languages.py [LANGUAGE...]` writes the recordings of results/traces/tile_languages again. It
-needs the packages of the languages, and no GPU. TileLang is recorded with several numbers of stages.
+needs the packages of the languages, and no GPU. Helion is recorded with two kinds of indexing, and TileLang with five
+numbers of stages.
 """
 
 import gzip
@@ -19,9 +20,11 @@ STAGES = (0, 1, 2, 3, 4)
 def sources(language: str) -> dict[str, str]:
     """Return the sources to record by the names of their recordings."""
     text = tile_languages.source(language)
-    if language != "TileLang":
-        return {language.lower(): text}
-    return {f"tilelang{stages}": text.replace("num_stages=3", f"num_stages={stages}") for stages in STAGES}
+    if language == "Helion":
+        return {"helion": text, "helion_descriptors": text.replace('"pointer"', '"tensor_descriptor"')}
+    if language == "TileLang":
+        return {f"tilelang{stages}": text.replace("num_stages=3", f"num_stages={stages}") for stages in STAGES}
+    return {language.lower(): text}
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import helion.language as hl
 import torch
 
 
-@helion.kernel(config=helion.Config(block_sizes=[64, 64, 64], num_warps=4, num_stages=3))
+@helion.kernel(config=helion.Config(block_sizes=[64, 64, 64], num_warps=4, num_stages=3, indexing="pointer"))
 def linear_relu(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     m, k = a.shape
     n = b.shape[0]

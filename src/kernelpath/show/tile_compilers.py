@@ -49,6 +49,7 @@ def compile_helion(path: Path) -> CompiledKernel:
     (launch,) = recorder.launches
     names = {tensor.data_ptr(): name for name, tensor in (("a", a), ("b", b), ("bias", bias), ("out", out))}
     arguments = tuple(_describe_argument(argument, names) for argument in launch.arguments)
+    memory = [value for value in launch.arguments if isinstance(value, torch.Tensor) and value.data_ptr() not in names]
     versions = f"Helion {version('helion')}, Triton {version('triton')}"
     return CompiledKernel(
         "Helion",
@@ -59,6 +60,7 @@ def compile_helion(path: Path) -> CompiledKernel:
         launch.block[0],
         launch.shared,
         arguments,
+        sum(scratch.nbytes for scratch in memory),
         _without_debug_information(launch.ptx),
     )
 
@@ -106,7 +108,7 @@ class _RecordedModule:
 
 def _describe_argument(argument: Argument, names: Mapping[int, str]) -> KernelArgument:
     if isinstance(argument, torch.Tensor):
-        return KernelArgument(names[argument.data_ptr()])
+        return KernelArgument(names.get(argument.data_ptr(), "scratch"))
     if not isinstance(argument, int):
         raise TypeError(f"a launch with {argument!r} among its arguments cannot be recorded")
     return KernelArgument(value=argument)
@@ -140,7 +142,7 @@ def compile_tilelang(path: Path) -> CompiledKernel:
         extents["threadIdx.x"],
         int(device.attrs["dyn_shared_memory_buf"]) if "dyn_shared_memory_buf" in device.attrs else 0,
         tuple(maps.get(variable.name) or KernelArgument(variable.name) for variable in device.params),
-        _without_debug_information(_ptx_of_cuda(artifact.kernel_source, Path(tilelang.__file__).parent)),
+        ptx=_without_debug_information(_ptx_of_cuda(artifact.kernel_source, Path(tilelang.__file__).parent)),
     )
 
 
@@ -228,7 +230,7 @@ def compile_cutile(path: Path) -> CompiledKernel:
         int(re.findall(r"\.reqntid (\d+)", ptx)[0]),
         shared_bytes,
         tuple(arguments),
-        ptx,
+        ptx=ptx,
     )
 
 

@@ -36,6 +36,9 @@ SIZES = (128, 128, 512)
 
 _COMPILE_SECONDS = 300
 
+# The alignment of memory in which Triton's kernels make tensor maps.
+_SCRATCH_ALIGNMENT = 128
+
 
 @dataclass(frozen=True)
 class Language:
@@ -66,7 +69,7 @@ class KernelArgument:
     """An argument of a recorded launch: the address of a tensor, a tensor map of it, or a number.
 
     Attributes:
-        tensor: "a", "b", "bias", "out", or "" for a number.
+        tensor: "a", "b", "bias", "out", "scratch", or "" for a number.
         box: The box of a tensor map, in the order of the tensor's axes; empty for an address.
         swizzle: The swizzle of a tensor map in bytes.
         value: The number.
@@ -96,6 +99,7 @@ class CompiledKernel:
         grid: The blocks along each axis.
         threads: The threads of a block.
         shared_bytes: The bytes of dynamic shared memory.
+        scratch_bytes: The bytes of global memory that the launch provides for tensor maps that the kernel makes itself.
         arguments: The kernel's arguments in order.
     """
 
@@ -107,6 +111,7 @@ class CompiledKernel:
     threads: int
     shared_bytes: int
     arguments: tuple[KernelArgument, ...]
+    scratch_bytes: int = 0
     ptx: str = field(default="", repr=False)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -124,6 +129,7 @@ class CompiledKernel:
                 raise ValueError(f"this kernel was compiled for a contiguous bfloat16 {name} of shape {shapes[name]}")
         out = a.new_empty(m, n)
         tensors["out"] = out
+        tensors["scratch"] = _allocate_aligned(self.scratch_bytes)
         module = backend.device().load(self.ptx)
         result = module.launch(
             self.name,
@@ -136,6 +142,11 @@ class CompiledKernel:
         launched = frontends.Launched(self.language, self.name, "cpu", (a, b, bias), result.cost, result.launch)
         frontends.record(launched)
         return out
+
+
+def _allocate_aligned(size: int) -> torch.Tensor:
+    memory = torch.zeros(size + _SCRATCH_ALIGNMENT, dtype=torch.uint8)
+    return memory[-memory.data_ptr() % _SCRATCH_ALIGNMENT :][:size]
 
 
 def source(language: str) -> str:
