@@ -19,11 +19,11 @@ from PIL import Image, ImageDraw
 from kernelpath import cli
 from kernelpath.course.registry import ExerciseRef
 from kernelpath.dev import books
-from kernelpath.show import book, colab, execute, results, site
+from kernelpath.show import book, colab, execute, graded, results, site
 from kernelpath.show import notebook as notebook_functions
 from kernelpath.show.results import Collection, Published, PublishedFault
 from kernelpath.show.weeks import Week
-from kernelpath.verdict import encode
+from kernelpath.verdict import Report, Verdict, encode
 from tests.browser import LOW_CONTRAST, Browser
 
 FOLDED = "<details><summary>After your prediction</summary>\n\nIt is 4.\n\n</details>"
@@ -598,6 +598,22 @@ def test_without_a_gpu_questions_are_new_and_measurements_are_kept(
     assert findings(recorded) == []
 
 
+def run_and_show_sources(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], Path | None]]:
+    """Replace the run of cells by one in which each shows its source; return what runs, and the folder of reports."""
+    runs: list[tuple[list[str], Path | None]] = []
+
+    def run(
+        made: nbformat.NotebookNode, folder: Path, *, tree: str = "expert", reports: Path | None = None
+    ) -> nbformat.NotebookNode:
+        runs.append(([cell.source for cell in made.cells], reports))
+        for cell in made.cells:
+            cell.outputs = [stream(f"shows {cell.source}\n")]
+        return made
+
+    monkeypatch.setattr(execute, "run", run)
+    return runs
+
+
 def test_questions_are_renewed_without_a_run_of_other_cells(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     question = code("notebook.ask('double', 0, ...)")
     question["id"] = "question"
@@ -606,19 +622,11 @@ def test_questions_are_renewed_without_a_run_of_other_cells(recorded: Path, monk
     before.cells.append(question.copy())
     before.cells[-1].outputs = [stream("the old wording\n")]
     write(recorded / BOOK, executed(before))
-    sources: list[str] = []
-
-    def run(made: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookNode:
-        sources.extend(cell.source for cell in made.cells)
-        for cell in made.cells:
-            cell.outputs = [stream(f"shows {cell.source}\n")]
-        return made
-
-    monkeypatch.setattr(execute, "run", run)
+    runs = run_and_show_sources(monkeypatch)
     edit(lambda made: made.cells[0].update(source="# Week 1 · Lanes"))(recorded / NOTEBOOK)
     assert run_execute("--questions", str(recorded / NOTEBOOK)) == 0
     after = nbformat.read(recorded / BOOK, as_version=4)
-    assert sources == ["from kernelpath.show import notebook\n\nnotebook.setup()", question.source]
+    assert runs == [(["from kernelpath.show import notebook\n\nnotebook.setup()", question.source], None)]
     assert after.cells[0].source == "# Week 1 · Lanes"
     assert after.cells[5].outputs[0].text == f"shows {question.source}\n"
     assert after.cells[5].metadata == before.cells[5].metadata
@@ -626,6 +634,76 @@ def test_questions_are_renewed_without_a_run_of_other_cells(recorded: Path, monk
     assert (after.metadata, findings(recorded)) == (before.metadata, [])
     edit(lambda made: made.cells[3].update(source="notebook.hold(guess, 5, 'sectors')"))(recorded / NOTEBOOK)
     assert run_execute("--questions", str(recorded / NOTEBOOK)) == 1, "changed code has to be executed"
+
+
+def test_chosen_cells_are_added_to_a_page_without_a_run_of_the_others(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = run_and_show_sources(monkeypatch)
+    before = nbformat.read(recorded / BOOK, as_version=4)
+    added = code("x + 1")
+    added["id"] = "tiles-00"
+    edit(lambda made: made.cells.insert(3, added))(recorded / NOTEBOOK)
+    setup = before.cells[2]["id"]
+    assert run_execute(str(recorded / NOTEBOOK), "--cells", setup, "tiles-*") == 0
+    after = nbformat.read(recorded / BOOK, as_version=4)
+    assert runs == [([before.cells[2].source, "x + 1"], None)]
+    # The first of the two cells is unchanged, and keeps what the GPU showed.
+    assert [after.cells[place].outputs for place in (2, 4)] == [before.cells[place].outputs for place in (2, 3)]
+    assert after.cells[3].outputs[0].text == "shows x + 1\n"
+    assert [book.machine(after.cells[place]) for place in (2, 3, 4)] == ["", book.NO_GPU, ""]
+    assert (after.metadata, findings(recorded)) == (before.metadata, [])
+
+    # What a run without a GPU showed is not kept.
+    after.cells[3].outputs = []
+    write(recorded / BOOK, after)
+    assert run_execute(str(recorded / NOTEBOOK), "--cells", "tiles-*") == 0
+    assert nbformat.read(recorded / BOOK, as_version=4).cells[3].outputs[0].text == "shows x + 1\n"
+
+    edit(lambda made: made.cells[4].update(source="notebook.hold(guess, 5, 'sectors')"))(recorded / NOTEBOOK)
+    assert run_execute(str(recorded / NOTEBOOK), "--cells", "tiles-*") == 1, "another cell has changed"
+
+
+def test_chosen_cells_run_on_no_other_gpu_than_the_page(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = run_and_show_sources(monkeypatch)
+    monkeypatch.setattr(execute, "gpu_name", lambda: "NVIDIA B200")
+    assert run_execute(str(recorded / NOTEBOOK), "--cells", "*") == 2
+    assert runs == []
+
+
+def test_reports_are_shown_again_without_a_grading(
+    recorded: Path, doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = run_and_show_sources(monkeypatch)
+    saved: list[tuple[str, Report]] = []
+    monkeypatch.setattr(graded, "save_report", lambda item, report, folder: saved.append((item.name, report)))
+    check, both = code('report = notebook.check("double")'), code('notebook.check("double")\nplots.banks(lanes)')
+    check["id"], both["id"] = "check", "both"
+    edit(lambda made: made.cells.extend([check, both]))(recorded / NOTEBOOK)
+    page = nbformat.read(recorded / BOOK, as_version=4)
+    page.cells += [check.copy(), both.copy()]
+    for cell in page.cells[-2:]:
+        cell.outputs = [stream("the old explanation\n")]
+    write(recorded / BOOK, executed(page))
+
+    # There is a report on another GPU.
+    report = Report(doubling.path_id, "", "", H200, 1, Verdict.PASSED, stars=3)
+    monkeypatch.setattr(results, "machines", lambda root: [results.Machine("NVIDIA B200", reports=(report,))])
+    assert run_execute(str(recorded / NOTEBOOK), "--reports") == 0
+    assert (runs, saved) == ([], [])
+    assert "double: results/ has no report on NVIDIA H200, so its cell stays as it is" in capsys.readouterr().out
+
+    monkeypatch.setattr(results, "machines", lambda root: [results.Machine(H200, reports=(report,))])
+    assert run_execute(str(recorded / NOTEBOOK), "--reports") == 0
+    after = nbformat.read(recorded / BOOK, as_version=4)
+    ((sources, folder),) = runs
+    assert (sources[1:], folder is not None, saved) == ([check.source], True, [("double", report)])
+    assert [after.cells[place].outputs[0].text for place in (5, 6)] == [
+        f"shows {check.source}\n",
+        "the old explanation\n",
+    ]
+    assert [after.cells[place].outputs for place in (2, 3)] == [page.cells[place].outputs for place in (2, 3)]
+    assert (after.metadata, findings(recorded)) == (page.metadata, [])
 
 
 def test_on_a_gpu_everything_is_new(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,18 +9,21 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kernelpath
 import warpcheck
 from kernelpath import packages
-from kernelpath.course import places
+from kernelpath.course import places, registry
 from kernelpath.course.registry import Tree
-from kernelpath.show import book, predict
+from kernelpath.show import book, graded, predict, results
+from kernelpath.verdict import Report
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -60,9 +63,13 @@ def run(
     tree: Tree = "expert",
     through: bool = True,
     record: Path | None = None,
+    reports: Path | None = None,
     timeout: int = 300,
 ) -> NotebookNode:
     """Run the cells of a notebook in a kernel of its own that starts in `folder`, and return it with its outputs.
+
+    Args:
+        reports: A folder with reports of `graded.save_report`, which are shown instead of graded again.
 
     The other arguments are those of `execute`.
     """
@@ -85,6 +92,8 @@ def run(
 
     if record is not None:
         environment["KERNELPATH_RECORD"] = str(record.absolute())
+    if reports is not None:
+        environment[graded.REPORTS_VARIABLE] = str(reports.absolute())
     with tempfile.TemporaryDirectory() as sockets:  # not TCP: two kernels may get the same port
         client = NotebookClient(
             notebook,
@@ -111,22 +120,110 @@ def renew_questions(notebook: NotebookNode, page: NotebookNode, folder: Path) ->
     Args:
         folder: The folder of the notebook.
     """
-    import nbformat
+    if (renewed := book.update_text(notebook, page)) is not None:
+        _renew_outputs(renewed, [cell for cell in _code(renewed) if book.is_question(cell.source)], folder)
+    return renewed
 
+
+# A cell that shows the report of an exercise, and does nothing else.
+_CHECK = re.compile(r"""(?:\w+ = )?notebook\.check\(["'](\w+)["']\)""")
+
+
+def renew_reports(notebook: NotebookNode, page: NotebookNode, folder: Path) -> NotebookNode | None:
+    """Give an executed copy the notebook's current text, and show its reports with the current lessons.
+
+    The reports are those in results/ of the reference kernels on the GPU that made the page. Nothing is graded or
+    measured. All other cells keep their outputs, as do cells of exercises without such a report. Returns None if the
+    code has changed.
+
+    Args:
+        folder: The folder of the notebook.
+    """
     if (renewed := book.update_text(notebook, page)) is None:
         return None
-    questions = [cell for cell in renewed.cells if cell.cell_type == "code" and book.is_question(cell.source)]
-    if questions:
-        setup = nbformat.v4.new_code_cell("from kernelpath.show import notebook\n\nnotebook.setup()")
-        copies = [nbformat.v4.new_code_cell(cell.source, id=cell["id"]) for cell in questions]
-        executed = run(
-            nbformat.v4.new_notebook(cells=[setup, *copies], metadata={"kernelspec": notebook.metadata["kernelspec"]}),
-            folder,
-        )
-        cleaned = book.clean_executed(executed)
-        for question, copy in zip(questions, cleaned.cells[1:], strict=True):
-            question.outputs = copy.outputs
+    published = _published_reports(book.machine(page))
+    with tempfile.TemporaryDirectory() as reports:
+        cells = []
+        for cell in _code(renewed):
+            if match := _CHECK.fullmatch(cell.source.strip()):
+                item = registry.find(match[1])
+                if report := published.get(item.path_id):
+                    graded.save_report(item, report, Path(reports))
+                    cells.append(cell)
+                else:
+                    print(f"{item.name}: results/ has no report on {book.machine(page)}, so its cell stays as it is")
+        _renew_outputs(renewed, cells, folder, reports=Path(reports))
     return renewed
+
+
+def _published_reports(gpu: str) -> dict[str, Report]:
+    """Return the reports in results/ on a GPU, by exercise."""
+    machines = results.machines(registry.root())
+    return {report.exercise: report for machine in machines if machine.gpu == gpu for report in machine.reports}
+
+
+def _renew_outputs(
+    page: NotebookNode, cells: Sequence[NotebookNode], folder: Path, reports: Path | None = None
+) -> None:
+    """Run cells that need nothing but `notebook`, and replace their outputs."""
+    import nbformat
+
+    if not cells:
+        return
+    setup = nbformat.v4.new_code_cell("from kernelpath.show import notebook\n\nnotebook.setup()")
+    copies = [nbformat.v4.new_code_cell(cell.source, id=cell["id"]) for cell in cells]
+    executed = run(
+        nbformat.v4.new_notebook(cells=[setup, *copies], metadata={"kernelspec": page.metadata["kernelspec"]}),
+        folder,
+        reports=reports,
+    )
+    for cell, copy in zip(cells, book.clean_executed(executed).cells[1:], strict=True):
+        cell.outputs = copy.outputs
+
+
+def execute_cells(
+    notebook: NotebookNode, page: NotebookNode, folder: Path, patterns: Sequence[str], *, tree: Tree = "expert"
+) -> NotebookNode | None:
+    """Run some cells of a notebook without the rest, and add those that are new or changed to its executed copy.
+
+    The cells run in the notebook's order in a kernel of its own, so they have to include the cells whose names they
+    use. A cell among them that has not changed keeps the outputs that a GPU made, and all other cells keep theirs.
+    Returns None if the code of another cell has changed.
+
+    Args:
+        folder: The folder of the notebook.
+        patterns: The ids of the cells, where * stands for any characters.
+        tree: The tree whose kernels the cells use.
+    """
+    import nbformat
+
+    chosen = [cell for cell in _code(notebook) if any(fnmatchcase(cell["id"], pattern) for pattern in patterns)]
+    previous = {(cell["id"], cell.source): cell for cell in _code(page)}
+    if any((cell["id"], cell.source) not in previous for cell in _code(notebook) if cell not in chosen):
+        return None
+    copies = [nbformat.v4.new_code_cell(cell.source, id=cell["id"]) for cell in chosen]
+    executed = run(
+        nbformat.v4.new_notebook(cells=copies, metadata={"kernelspec": notebook.metadata["kernelspec"]}),
+        folder,
+        tree=tree,
+    )
+    outcomes = {cell["id"]: cell for cell in book.clean_executed(executed, gpu_name()).cells}
+    previous = {
+        key: cell for key, cell in previous.items() if key[0] not in outcomes or book.machine(cell) != book.NO_GPU
+    }
+    page.cells = [
+        previous.get((cell["id"], cell.source), outcomes.get(cell["id"], cell)) if cell.cell_type == "code" else cell
+        for cell in notebook.cells
+    ]
+    for cell in page.cells:
+        cell.source = book.unfold_details(cell.source)
+    for place, cell in enumerate(_code(page), start=1):
+        cell.execution_count = place
+    return page
+
+
+def _code(notebook: NotebookNode) -> list[NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -150,9 +247,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--texts", action="store_true", help="run nothing: renew the text around code that has not changed"
     )
     partial.add_argument("--questions", action="store_true", help="as --texts, but run the cells that show a question")
+    partial.add_argument(
+        "--reports", action="store_true", help="as --texts, but show the reports in results/ with the current lessons"
+    )
+    partial.add_argument(
+        "--cells",
+        metavar="ID",
+        nargs="+",
+        help="run only these cells, such as 'intro-01' 'tiles-*', and add those that are new or changed to the page",
+    )
     options = parser.parse_args(arguments)
     failed = 0
     gpu = gpu_name()
+    is_complete = not (options.texts or options.questions or options.reports or options.cells)
     for path in options.notebooks or all_notebooks():
         target = (options.into or places.checkout() / book.FOLDER) / path.absolute().parent.name / path.name
         try:
@@ -160,6 +267,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 executed = book.update_text(nbformat.read(path, 4), nbformat.read(target, 4))
             elif options.questions:
                 executed = renew_questions(nbformat.read(path, 4), nbformat.read(target, 4), path.parent)
+            elif options.reports:
+                executed = renew_reports(nbformat.read(path, 4), nbformat.read(target, 4), path.parent)
+            elif options.cells:
+                page = nbformat.read(target, 4)
+                if gpu and gpu != book.machine(page):
+                    parser.error(f"{path.name} was executed on {book.machine(page)}; execute the whole page on {gpu}")
+                executed = execute_cells(nbformat.read(path, 4), page, path.parent, options.cells, tree=options.tree)
             else:
                 executed = book.clean_executed(
                     execute(path, tree=options.tree, record=options.record),
@@ -175,7 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"{path.name}: its code has changed; execute it", file=sys.stderr)
             failed += 1
             continue
-        if not (gpu or options.texts or options.questions) and target.is_file():
+        if is_complete and not gpu and target.is_file():
             previous = nbformat.read(target, 4)
             if unchanged := book.keep_gpu_outputs(executed, previous):
                 renewed = sum(cell.cell_type == "code" for cell in executed.cells) - unchanged

@@ -1,9 +1,9 @@
 """Reuse reports of the reference kernels that were made a moment ago, instead of grading these again in a notebook.
 
 If KERNELPATH_REPORTS names a folder, a notebook that runs with the reference kernels takes its reports from there. Only
-the tests and a maintainer who executes the book (benchmarks/record.py) set it, after every reference kernel has been
-graded. The grader knows nothing of the folder: no report of a learner's file comes from it, and no report from it is
-saved as a pass.
+the tests, a maintainer who executes the book (benchmarks/record.py), and `execute --reports` set it, after every
+reference kernel has been graded. The grader knows nothing of the folder: no report of a learner's file comes from it,
+and no report from it is saved as a pass.
 """
 
 from __future__ import annotations
