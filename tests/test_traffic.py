@@ -169,6 +169,18 @@ def test_bytes_over_compulsory() -> None:
     )
 
 
+def test_a_split_vector_is_named_where_it_alone_exceeds_the_bytes() -> None:
+    split = load(4, requests=5, sectors=80, ideal_sectors=32, lanes=160, bytes=1024)
+    finding = finding_of([split], Traffic(bytes=1.5), compulsory=1024)
+    assert finding is not None
+    assert "; most in line 4, load from a; the compiler split this vector into accesses" in finding.cause
+    assert finding.then == "kp profile {name} --sass"
+    # Even as whole vectors, 32 sectors exceed this limit, so the split is not the cause.
+    other_cause = finding_of([split], Traffic(bytes=1.5), compulsory=600)
+    assert other_cause is not None
+    assert other_cause.cause.endswith("; most in line 4, load from a")
+
+
 def edge_of(
     lines: Sequence[LineTraffic], limits: Traffic, compulsory: int | None = 1, share: float = 0.0
 ) -> Finding | None:

@@ -262,7 +262,11 @@ def _check_bytes(
         return None
     symptom = f"at {arguments(case)}: {requested:,} bytes asked for, at most {int(allowed):,} are allowed"
     worst, location = _select_worst(_select_excessive(lines, compulsory, returned))
-    return _line_finding(worst, f"{symptom} ({compulsory:,} are compulsory); most in {location}")
+    cause = f"{symptom} ({compulsory:,} are compulsory); most in {location}"
+    # A line of one vector that the compiler split asks for each sector several times, and its author sees no reason.
+    if worst.mixed and SECTOR * (worst.sectors - worst.ideal_sectors) >= requested - allowed:
+        return replace(_line_finding(worst, f"{cause}; {_describe_widths(worst)}"), then=WIDTHS_COMMAND)
+    return _line_finding(worst, cause)
 
 
 def _select_excessive(lines: Sequence[LineTraffic], compulsory: int, returned: int) -> list[LineTraffic]:
