@@ -63,6 +63,32 @@ def test_a_vector_that_the_compiler_has_split_is_named() -> None:
     assert finding.then == "kp profile {name} --sass"
 
 
+@pytest.mark.parametrize(
+    ("width", "sectors", "told"),
+    [
+        (
+            16,
+            320,
+            "32 sectors per request, its bytes fit in 16, as many as for lanes that take 16 bytes each, 32 bytes apart",
+        ),
+        (
+            4,
+            160,
+            "16 sectors per request, its bytes fit in 4, as many as for lanes that take 4 bytes each, 16 bytes apart",
+        ),
+        (4, 320, "32 sectors per request, its bytes fit in 4"),
+        (4, 50, "5 sectors per request, its bytes fit in 4"),
+    ],
+    ids=["halves of sectors", "scalars of a vector", "columns", "not aligned"],
+)
+def test_lanes_that_are_a_vector_apart_are_named(width: int, sectors: int, told: str) -> None:
+    """A contiguous block whose threads hold neighboring elements, and load them in several instructions."""
+    line = load(4, requests=10, sectors=sectors, ideal_sectors=10 * width, lanes=320, bytes=320 * width)
+    finding = finding_of([line], Traffic(sectors=1.1))
+    assert finding is not None
+    assert finding.cause == f"line 4, load from a: {told}"
+
+
 def atomic(memory: str = "out", **counts: int) -> LineTraffic:
     return LineTraffic("k.cu", 6, "atomic on", memory, **counts)
 
