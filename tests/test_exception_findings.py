@@ -153,10 +153,15 @@ def described(x, out, n, BLOCK: tl.constexpr):
 def of_none(x, out, n, BLOCK: tl.constexpr):
     tl.store(out, tl.load(x + tl.arange(0, BLOCK)))  # 15
 
+@triton.jit
+def of_one(x, out, n, BLOCK: tl.constexpr):
+    tl.store(out + n.to(tl.int64), 3)  # 16
+
 kernels = (loads_by_index, stores_by_index, returns, calls, library, misread, meant, compares_addresses)
-for kernel in (*kernels, tests_a_block, of_torch, odd, uncalled, hyperbolic, described, of_none):
+for kernel in (*kernels, tests_a_block, of_torch, odd, uncalled, hyperbolic, described, of_none, of_one):
     try:
-        kernel[(2,)](None if kernel is of_none else torch.zeros(8), torch.zeros(8), 7, BLOCK=8)
+        x = None if kernel is of_none else torch.zeros(8)
+        kernel[(2,)](x, torch.zeros(8), 1 if kernel is of_one else 7, BLOCK=8)
     except Exception as error:
         finding = classify_exception(error, Path(__file__))
         line = Path(__file__).read_text().splitlines()[finding.line - 1]
@@ -178,6 +183,8 @@ COMPILE_ERROR  12 tl.program_id is a function: write tl.program_id(0)
 COMPILE_ERROR  13 tl has no tanh: write it with what tl has, or take libdevice.tanh of triton.language.extra
 COMPILE_ERROR  14 x is no tensor descriptor: make one on the host, with TensorDescriptor.from_tensor(…)
 COMPILE_ERROR  15 an argument is None in this launch: use it inside of `if … is not None:`, which the compiler decides
+COMPILE_ERROR  16 n has no .to in this launch: it is 1, and Triton compiles an integer argument of 1 as a constant; \
+write tl.cast(n, …)
 """
 
 

@@ -63,6 +63,32 @@ def test_a_vector_that_the_compiler_has_split_is_named() -> None:
     assert finding.then == "kp profile {name} --sass"
 
 
+@pytest.mark.parametrize(
+    ("width", "sectors", "told"),
+    [
+        (
+            16,
+            320,
+            "32 sectors per request, its bytes fit in 16, as many as for lanes that take 16 bytes each, 32 bytes apart",
+        ),
+        (
+            4,
+            160,
+            "16 sectors per request, its bytes fit in 4, as many as for lanes that take 4 bytes each, 16 bytes apart",
+        ),
+        (4, 320, "32 sectors per request, its bytes fit in 4"),
+        (4, 50, "5 sectors per request, its bytes fit in 4"),
+    ],
+    ids=["halves of sectors", "scalars of a vector", "columns", "not aligned"],
+)
+def test_lanes_that_are_a_vector_apart_are_named(width: int, sectors: int, told: str) -> None:
+    """A contiguous block whose threads hold neighboring elements, and load them in several instructions."""
+    line = load(4, requests=10, sectors=sectors, ideal_sectors=10 * width, lanes=320, bytes=320 * width)
+    finding = finding_of([line], Traffic(sectors=1.1))
+    assert finding is not None
+    assert finding.cause == f"line 4, load from a: {told}"
+
+
 def atomic(memory: str = "out", **counts: int) -> LineTraffic:
     return LineTraffic("k.cu", 6, "atomic on", memory, **counts)
 
@@ -167,6 +193,18 @@ def test_bytes_over_compulsory() -> None:
         "at m=8 n=4: 3,200 bytes asked for, at most 2,400 are allowed (1,600 are compulsory);"
         " most in line 2, load from a"
     )
+
+
+def test_a_split_vector_is_named_where_it_alone_exceeds_the_bytes() -> None:
+    split = load(4, requests=5, sectors=80, ideal_sectors=32, lanes=160, bytes=1024)
+    finding = finding_of([split], Traffic(bytes=1.5), compulsory=1024)
+    assert finding is not None
+    assert "; most in line 4, load from a; the compiler split this vector into accesses" in finding.cause
+    assert finding.then == "kp profile {name} --sass"
+    # Even as whole vectors, 32 sectors exceed this limit, so the split is not the cause.
+    other_cause = finding_of([split], Traffic(bytes=1.5), compulsory=600)
+    assert other_cause is not None
+    assert other_cause.cause.endswith("; most in line 4, load from a")
 
 
 def edge_of(

@@ -8,8 +8,8 @@ returns a new tensor of the shape and dtype of q:
 
     out = sum(exp(score) * v) / (exp(sink) + sum(exp(score))),  with score = q @ k / sqrt(head)
 
-Scores and sinks are at most 1000 and at least -1000. The same inputs always give the same bits. k may have more than
-2**32 elements: offsets need 64 bits.
+Scores and sinks are at most 1000 and at least -1000. There may be any number of tokens, heads, and sequences. The same
+inputs always give the same bits. k may have more than 2**32 elements: offsets need 64 bits.
 
 Almost all bytes are in k and v. Read them once, with enough programs for the 132 SMs of an H200. In the largest case,
 with one key head and 8,500 tokens, no program may read more than 1/132 of k or of v. The grader checks the values, the

@@ -11,9 +11,10 @@ It returns two new tensors: out, of the shape and dtype of q, and the state afte
 number of tokens, heads, and batches. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 The recurrence has no GEMM, and the formula with all pairs has tokens**2 scores. Divide the tokens into chunks, with
-pairs within a chunk and a state between chunks. The grader checks the values, the use of tensor cores, the exponentials
-(all pairs of the largest case take 8 for each element), the bytes that are moved, and the memory that is allocated in
-addition to inputs and outputs. On a GPU, it compares the time with chunks written as PyTorch operators.
+pairs within a chunk and a state between chunks: these products must run on tensor cores. The grader checks the values,
+the use of tensor cores, the exponentials (all pairs of the largest case take 8 for each element), the bytes that are
+moved, and the memory that is allocated in addition to inputs and outputs. On a GPU, it compares the time with chunks
+written as PyTorch operators.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
 memory accesses may move at most 4 times the size of the inputs and outputs. The kernel may evaluate at most 5 special

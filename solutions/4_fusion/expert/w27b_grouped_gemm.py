@@ -8,9 +8,10 @@ bfloat16 tensor of shape (rows, n):
     out[r] = x[source[r]] @ w[e].T for the expert e of row r
 
 The accumulators are float32, and rounded once. n and k are multiples of 16, and there are up to 512 experts. An expert
-may have all rows or none. The weight of an expert without rows may contain NaN. source and offsets are on the device,
-and the host must not wait for them. Every tensor starts at a multiple of 16 bytes. x, w, and out may have more than
-2**32 elements: offsets into them need 64 bits. On GPUs older than sm_80, which lack bfloat16, x and w are float16.
+may have all rows or none. The weight of an expert without rows may contain NaN; x and all other weights may contain
+infinities. source and offsets are on the device, and the host must not wait for them. Every tensor starts at a multiple
+of 16 bytes. x, w, and out may have more than 2**32 elements: offsets into them need 64 bits. On GPUs older than sm_80,
+which lack bfloat16, x and w are float16.
 
 Start with the kernel from matmul (week 11). A program looks for its tile. An expert has ceil(rows of the expert / ROWS)
 tiles, which are neighbors. The grader checks the values (exactly, for small integers), the use of tensor cores, and the

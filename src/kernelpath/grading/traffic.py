@@ -112,7 +112,7 @@ def check_global_memory(
         if sum(line.sectors - line.ideal_sectors for line in scattered) > NEGLIGIBLE * sectors:
             worst = max(scattered, key=lambda line: line.sectors - line.ideal_sectors)
             if not worst.mixed:
-                return _line_finding(worst, f"{worst.place}: {worst.cost}")
+                return _line_finding(worst, f"{worst.place}: {worst.cost}{_describe_spacing(worst)}")
             cause = f"at {arguments(case)}: {worst.place}: {worst.cost}; {_describe_widths(worst)}"
             return replace(_line_finding(worst, cause), then=WIDTHS_COMMAND)
         if finding := _check_scattered(lines, case):
@@ -262,7 +262,11 @@ def _check_bytes(
         return None
     symptom = f"at {arguments(case)}: {requested:,} bytes asked for, at most {int(allowed):,} are allowed"
     worst, location = _select_worst(_select_excessive(lines, compulsory, returned))
-    return _line_finding(worst, f"{symptom} ({compulsory:,} are compulsory); most in {location}")
+    cause = f"{symptom} ({compulsory:,} are compulsory); most in {location}"
+    # A line of one vector that the compiler split asks for each sector several times, and its author sees no reason.
+    if worst.mixed and SECTOR * (worst.sectors - worst.ideal_sectors) >= requested - allowed:
+        return replace(_line_finding(worst, f"{cause}; {_describe_widths(worst)}"), then=WIDTHS_COMMAND)
+    return _line_finding(worst, cause)
 
 
 def _select_excessive(lines: Sequence[LineTraffic], compulsory: int, returned: int) -> list[LineTraffic]:
@@ -305,6 +309,21 @@ def _describe_widths(line: LineTraffic) -> str:
             f"the compiler split this vector into accesses of several widths, {average}: __ldg and __stwb keep it whole"
         )
     return f"the compiler made accesses of several widths of it, {average}"
+
+
+def _describe_spacing(line: LineTraffic) -> str:
+    """Say how far apart lanes are if each takes a part of a vector, or half of a sector.
+
+    The source of such a line often looks contiguous: Triton gives each thread neighboring elements, as many as its
+    widest access in bytes allows, and a narrower or a masked access of them takes several instructions.
+    """
+    width = line.bytes_per_access
+    distance = width * line.sectors_over_ideal
+    part_of_a_vector = width < distance < SECTOR
+    half_of_a_sector = 2 * width == distance == SECTOR
+    if not (part_of_a_vector or half_of_a_sector) or line.sectors_over_ideal not in (2, 4, 8):
+        return ""
+    return f", as many as for lanes that take {width:g} bytes each, {distance:g} bytes apart"
 
 
 def _line_finding(line: LineTraffic, cause: str) -> Finding:

@@ -41,7 +41,13 @@ def locate(error: BaseException, source: str) -> tuple[str, int] | None:
         return _referenced(text, source)
     # Triton quotes an exception by its repr: NameError('x is not defined').
     text = re.sub(r"^(\w+)\((['\"])(.*)\2\)$", r"\1: \3", text, flags=re.DOTALL)
-    advice = _subscript(node, kernel) or _uncalled(text, node) or _advice(text, node) or _misspelt(text, kernel)
+    advice = (
+        _subscript(node, kernel)
+        or _uncalled(text, node)
+        or _constant_argument(text, node, kernel)
+        or _advice(text, node)
+        or _misspelt(text, kernel)
+    )
     return advice or text, line
 
 
@@ -73,6 +79,20 @@ def _uncalled(text: str, node: ast.AST) -> str:
     )
     name = next((name for name in names if name in ("tl.program_id", "tl.num_programs")), None)
     return f"{name} is a function: write {name}(0)" if name and "function" in text else ""
+
+
+def _constant_argument(text: str, node: ast.AST, kernel: str) -> str:
+    """Return advice about an argument that is a tensor in most launches, but a Python number where it is 1."""
+    match = re.search(r"'int' object has no attribute '(\w+)'", text)
+    owner = _owner(node, match[1]) if match else ""
+    if match is None or owner not in _parameters(_function(kernel)):
+        return ""
+    # Not do_not_specialize, which also hides from Triton that a size is a multiple of 16, and so splits vectors.
+    advice = f"write tl.cast({owner}, …)" if match[1] == "to" else "the compiler sees a Python number"
+    return (
+        f"{owner} has no .{match[1]} in this launch: it is 1, and Triton compiles an integer argument of 1 as a "
+        f"constant; {advice}"
+    )
 
 
 def _pointer(_: re.Match[str], node: ast.AST) -> str:
