@@ -319,7 +319,7 @@ def tokens_with_equal_bytes(hidden: int, weight: int, logit: int) -> float:
 
 
 def chunked_loss_bytes(chunks: int, weights: int) -> int:
-    """Return the bytes of w and dw that chunks of tokens move: bfloat16 w is read twice, float32 dw read and written."""
+    """Return the bytes of w and dw that chunks of tokens move, if they read bfloat16 w twice and update float32 dw."""
     return chunks * (2 * 2 + 2 * 4) * weights
 
 
