@@ -102,3 +102,9 @@ def test_attention() -> None:
     assert answers.attention_cycles(64, 128, 128) == 1024
     assert answers.exponential_cycles(64, 128) == 512
     assert answers.causal_tiles(4, 2) == (12 / 10, 2 / 3)
+
+
+def test_bytes_of_caches_and_logits() -> None:
+    assert answers.cache_bytes(heads=128, key=192, value=128) == 81_920
+    assert answers.tokens_with_equal_bytes(4096, weight=2, logit=4) == 2048
+    assert answers.chunked_loss_bytes(16, 1000) == 192_000

@@ -157,7 +157,14 @@ def of_none(x, out, n, BLOCK: tl.constexpr):
 def of_one(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + n.to(tl.int64), 3)  # 16
 
-kernels = (loads_by_index, stores_by_index, returns, calls, library, misread, meant, compares_addresses)
+@triton.jit
+def changes_type(x, out, n, BLOCK: tl.constexpr):
+    first = tl.load(x)
+    while tl.sum(first) < n:  # 17
+        first += tl.arange(0, BLOCK)
+    tl.store(out, 3)
+
+kernels = (loads_by_index, stores_by_index, returns, calls, library, misread, meant, compares_addresses, changes_type)
 for kernel in (*kernels, tests_a_block, of_torch, odd, uncalled, hyperbolic, described, of_none, of_one):
     try:
         x = None if kernel is of_none else torch.zeros(8)
@@ -176,6 +183,7 @@ COMPILE_ERROR  5 invalid axis 3. Expected -1 <= axis < 1
 COMPILE_ERROR  6 & binds tighter than <: write (i < n) & (i < 7)
 COMPILE_ERROR  7 tl has no lod; did you mean load?
 COMPILE_ERROR  8 out + i is an address: compare the offset alone
+COMPILE_ERROR  17 first is fp32 before the loop and fp32[8] in the loop: use another name for one of them
 COMPILE_ERROR  9 an if takes one value, and this is a block of them: use mask=…, or tl.where
 COMPILE_ERROR  10 torch.arange cannot be used in a kernel: look for its like in tl
 COMPILE_ERROR  11 tl.arange takes what is known at compile time, and n is not: use a parameter BLOCK: tl.constexpr
@@ -194,6 +202,31 @@ def test_kernel_that_triton_does_not_compile(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, file], capture_output=True, text=True, encoding="utf-8")
     assert ran.stdout == SAID, ran.stderr
     assert not ran.stderr
+
+
+class PTXASError(Exception):
+    """Stands for Triton's exception of this name."""
+
+
+PTXAS_LOG = """PTXAS error: Internal Triton PTX codegen error
+`ptxas` stderr:
+ptxas /tmp/tmpli2akz35.ptx, line 507; error   : Feature 'sub.bf16x2' requires .target sm_90 or higher
+ptxas /tmp/tmpli2akz35.ptx, line 511; error   : Feature 'sub.bf16x2' requires .target sm_90 or higher
+ptxas fatal   : Ptx assembly aborted due to errors
+
+Repro command: ptxas -lineinfo -v --gpu-name=sm_80 /tmp/tmpli2akz35.ptx
+"""
+
+
+def test_ptxas_error_is_named_once_with_the_line_of_the_instruction(tmp_path: Path) -> None:
+    file = tmp_path / "submission.py"
+    file.write_text('import triton\nSUBTRACT = "sub.bf16x2 $0, $1, $2;"\n')
+    finding = classify_exception(PTXASError(PTXAS_LOG), file)
+    assert (finding.verdict, finding.line) == (Verdict.COMPILE_ERROR, 2)
+    assert finding.cause == (
+        "ptxas: Feature 'sub.bf16x2' requires .target sm_90 or higher; the PTX machine stands for sm_80 here, and for "
+        'sm_90a with kp check --arch sm_90a, or where the exercise declares arch="sm_90a"'
+    )
 
 
 LAUNCHES = """import triton

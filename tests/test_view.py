@@ -17,9 +17,9 @@ from kernelpath.verdict import CaseResult, Report, Verdict
 GRADED = Report("1_architecture/w01a_double", "Doubling", "submission.py", "no GPU", 1, Verdict.TOO_MUCH_TRAFFIC, "why")
 
 
-def shown(graded: Report, item: ExerciseRef, width: int = 80) -> str:
+def shown(graded: Report, item: ExerciseRef, width: int = 80, explain: str = "") -> str:
     console = Console(file=io.StringIO(), width=width)
-    view.report(console, item, graded)
+    view.report(console, item, graded, explain=explain)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -138,6 +138,12 @@ def test_what_was_printed_is_shown_once_from_both_ends(doubling: ExerciseRef) ->
 @pytest.mark.parametrize("printed", ["one\ntwo\n", "one\n\ntwo\n"])
 def test_what_fits_is_shown_as_it_is(doubling: ExerciseRef, printed: str) -> None:
     assert f"it printed:\n{printed}" in shown(replace(GRADED, printed=printed), doubling)
+
+
+def test_an_explanation_follows_a_warning_and_only_a_pass(doubling: ExerciseRef) -> None:
+    passed = shown(replace(GRADED, verdict=Verdict.PASSED), doubling, width=120, explain="It took 42 us.")
+    assert passed.index("it answers some predictions that follow in the notebook") < passed.index("It took 42 us.")
+    assert "expert" not in shown(GRADED, doubling, explain="It took 42 us.")
 
 
 def test_a_command_that_does_not_fit_has_a_line_of_its_own() -> None:

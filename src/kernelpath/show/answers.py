@@ -302,6 +302,27 @@ def cached_tokens(memory: float, layers: int, kv_heads: int, head: int, element:
     return memory / (2 * layers * kv_heads * head * element)
 
 
+def cache_bytes(heads: int, key: int, value: int, element: int = 2) -> int:
+    """Return the bytes that a token takes in a layer's cache, with `key` and `value` columns for each head."""
+    return element * heads * (key + value)
+
+
+def tokens_with_equal_bytes(hidden: int, weight: int, logit: int) -> float:
+    """Return the tokens whose logits take as many bytes as the vocabulary matrix, for any number of classes.
+
+    Args:
+        hidden: The columns of the matrix.
+        weight: The bytes of an element of the matrix.
+        logit: The bytes of a logit.
+    """
+    return weight * hidden / logit
+
+
+def chunked_loss_bytes(chunks: int, weights: int) -> int:
+    """Return the bytes of w and dw that chunks of tokens move, if they read bfloat16 w twice and update float32 dw."""
+    return chunks * (2 * 2 + 2 * 4) * weights
+
+
 def bytes_of_sort(passes: int, key_bytes: int, value_bytes: int) -> float:
     """Return the bytes that the passes of a sort of pairs read and write, over those of the keys."""
     return passes * 2 * (key_bytes + value_bytes) / key_bytes

@@ -31,6 +31,10 @@ _MAX_TRAFFIC_LINES = 4
 _MAX_PRINTED_LINES = 6
 
 
+# A notebook folds the explanation away. A terminal can only warn about it.
+_EXPLANATION_TITLE = "What an expert would do next (it answers some predictions that follow in the notebook)"
+
+
 def report(console: Console, item: ExerciseRef, graded: Report, *, explain: str = "", next_step: bool = True) -> None:
     """Print a whole report.
 
@@ -46,7 +50,7 @@ def report(console: Console, item: ExerciseRef, graded: Report, *, explain: str 
         network_table(graded.network),
         _measurement(graded),
         _format_verdict(graded, item.stars),
-        Text(explain) if graded.verdict.passed and explain else None,
+        _explanation(explain) if graded.verdict.passed and explain else None,
     )
     for block in blocks:
         if block is not None:
@@ -56,6 +60,10 @@ def report(console: Console, item: ExerciseRef, graded: Report, *, explain: str 
         console.print(_format_location(graded, item.root), soft_wrap=True)
     if next_step:
         step(console, graded.next_step)
+
+
+def _explanation(explain: str) -> Text:
+    return Text.assemble((_EXPLANATION_TITLE, "bold"), f"\n\n{explain}")
 
 
 def page(item: ExerciseRef, graded: Report, *, explain: str = "", fold_times: bool = False) -> str:

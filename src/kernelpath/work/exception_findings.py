@@ -59,6 +59,7 @@ _COMPILER_ERRORS = (
 
 
 _MOST_CAUSES = 100
+_MOST_PTXAS_ERRORS = 3
 _MOST_CHARACTERS = 100_000
 
 # Folders with sources of the learner's besides the submission's folder, as this process sees them.
@@ -259,6 +260,11 @@ def _compiler_finding(error: BaseException, file: Path, line: int) -> Finding:
     if nvrtc_error := compiler_advice.explain_nvrtc_log(log, kernels):
         cause, kernel_file, kernel_line = nvrtc_error
         return Finding(Verdict.COMPILE_ERROR, cause, str(file.with_name(Path(kernel_file).name)), kernel_line)
+    ptxas_errors, quoted_line = compiler_advice.explain_ptxas_log(log, kernels.get(file.name, ""))
+    if ptxas_errors:
+        choice = simulated_gpu.describe_choice(ptxas_errors[0], _TARGET_ADVICE)
+        cause = f"ptxas: {'; '.join(ptxas_errors[:_MOST_PTXAS_ERRORS])}{choice}"
+        return Finding(Verdict.COMPILE_ERROR, cause, str(file), quoted_line or _line_of_causes(error, file) or line)
     if located := triton_advice.locate(error, kernels.get(file.name, "")) or cute_advice.explain(log):
         error_line = located[1] or _line_of_causes(error, file) or line
         return Finding(Verdict.COMPILE_ERROR, located[0], str(file), error_line)

@@ -1,4 +1,4 @@
-"""Explain NVRTC's errors by line and fix, without importing NVRTC."""
+"""Explain the errors of NVRTC by line and fix, and those of ptxas, without importing either."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ _NVRTC_ERROR = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?:catastrophic )?e
 _NEVER_CLOSED = re.compile(
     r'^At end of source: error: .*?\n(?P<file>.+?)\((?P<line>\d+)\): note.*this "\{"', re.MULTILINE
 )
+
+_PTXAS_ERROR = re.compile(r"^ptxas .+?, line \d+; error\s*: (?P<text>.+)", re.MULTILINE)
 
 # Variables that CUDA C++ defines in kernels only.
 BUILT_IN = ("threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize")
@@ -54,6 +56,24 @@ def explain_nvrtc_log(log: str, sources: dict[str, str]) -> tuple[str, str, int]
     if operands := re.match(r"(?s)(?:(?!\): error).)*?operand types are: ([^\n]+)", log[match.end() :]):
         text += f": {operands[1].strip()}{_operand_advice(operands[1])}"
     return text + _fix(text, source), file, line
+
+
+def explain_ptxas_log(log: str, source: str) -> tuple[list[str], int]:
+    """Return the errors in the log of ptxas, each text once, and the line of ``source`` that has what they quote.
+
+    ptxas reports an instruction of inline PTX once for each copy in the kernel, and by its line of the PTX.
+
+    Args:
+        log: The text that ptxas wrote, possibly among text of Triton's.
+        source: The text of the file with the kernel.
+
+    Returns:
+        The texts; empty for a log without an error of ptxas. The line is 0 where the source contains nothing quoted.
+    """
+    texts = list(dict.fromkeys(match["text"].strip() for match in _PTXAS_ERROR.finditer(log)))
+    quoted = [name for text in texts for name in re.findall(r"'([^']+)'", text)]
+    lines = enumerate(source.splitlines(), 1)
+    return texts, next((number for number, line in lines if any(name in line for name in quoted)), 0)
 
 
 def _operand_advice(types: str) -> str:

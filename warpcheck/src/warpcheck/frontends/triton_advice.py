@@ -124,6 +124,11 @@ def _arange(_: re.Match[str], node: ast.AST) -> str:
     return f"tl.arange takes what is known at compile time, and {size} is not: use a parameter BLOCK: tl.constexpr"
 
 
+def _loop_variable(match: re.Match[str], _: ast.AST) -> str:
+    before, after = (re.sub(r"<\[(.*?)\], (\w+)>", r"\2[\1]", text).replace("'", "") for text in match.groups()[1:])
+    return f"{match[1]} is {before} before the loop and {after} in the loop: use another name for one of them"
+
+
 def _owner(node: ast.AST, attribute: str) -> str:
     """Return the expression whose attribute is accessed."""
     accesses = (child for child in ast.walk(node) if isinstance(child, ast.Attribute) and child.attr == attribute)
@@ -159,6 +164,7 @@ _ADVICE: dict[str, Advice] = {
     "'NoneType' object has no attribute": lambda *_: (
         "an argument is None in this launch: use it inside of `if … is not None:`, which the compiler decides"
     ),
+    r"Loop-carried variable (\w+) has initial type (.+?) but is re-assigned to (.+?) in loop": _loop_variable,
     "f-string": lambda *_: 'a kernel has no f-strings: print a value as tl.device_print("name", value)',
     "^unsupported AST node": lambda _, node: f"a kernel cannot contain this: {ast.unparse(node).splitlines()[0]}",
 }
