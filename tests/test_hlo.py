@@ -127,6 +127,21 @@ def test_a_gather_reads_rows_and_a_call_writes_no_workspace() -> None:
     assert both.written == 2 * 2 * 512 * 3072
 
 
+@pytest.mark.parametrize(
+    ("name", "epilogues", "kinds"),
+    [
+        ("mlp", ["BIAS_GELU", "DEFAULT"], ["__cublas$lt$matmul"] * 2),
+        ("exact_gelu", ["BIAS"], ["__cublas$lt$matmul", "kLoop"]),
+        ("gelu_aux", ["GELU_AUX"], ["__cublas$lt$matmul"]),
+        ("swiglu", ["DEFAULT"], ["__cublas$lt$matmul", "kLoop"]),
+    ],
+)
+def test_epilogues_that_week_14_names(name: str, epilogues: list[str], kinds: list[str]) -> None:
+    text = recorded(name, 1)
+    assert re.findall(r'"epilogue":"(\w+)"', text) == epilogues
+    assert [kernel.kind for kernel in hlo.kernels(text)] == kinds
+
+
 def test_without_donation_the_cache_is_copied() -> None:
     copy, update = hlo.kernels(recorded("copied_cache", 0))
     (updated,) = hlo.kernels(recorded("cache", 0))
