@@ -7,6 +7,8 @@ rocprof     rocprofv3's CSV of counters
 inductor    the modules that torch.compile writes (w13c_read_inductor)
 ttgir       Triton's representation of a kernel with its layouts (w09d_read_ttgir)
 amdgcn      the assembly of a kernel for an AMD GPU (w24c_read_amdgcn)
+hlo         the kernels that XLA makes of a function (w24f_read_hlo)
+topology    the matrix of `nvidia-smi topo -m` (w32c_affinity)
 report      what limits a training step (w05b_profile)
 replay      how long a step takes after a change (w15c_bottlenecks)
 facts       one kernel as each tool knows it (w05c_counters)

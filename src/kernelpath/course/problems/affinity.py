@@ -1,0 +1,42 @@
+"""Place the ranks of a node: the CPUs, the memory, and the network adapter of each, from nvidia-smi's matrix."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+
+from kernelpath.course.problem import Case, Problem, Tolerance
+from kernelpath.course.traces import Facts, TraceFile, topology
+
+
+def inputs(rng: torch.Generator, nodes: int, gpus: int, adapters: int, cores: int) -> tuple[TraceFile]:
+    """Return the matrix of a machine with this many NUMA nodes, GPUs, and adapters, and cores per node."""
+    python_rng = random.Random(int(torch.randint(1 << 31, (), generator=rng, device=rng.device)))
+    return (TraceFile("topology.txt", topology.draw(python_rng, nodes, gpus, adapters, cores).encode()),)
+
+
+def reference(matrix: TraceFile) -> Facts:
+    return topology.of(matrix.content.decode())
+
+
+def case(nodes: int, gpus: int, adapters: int, cores: int) -> Case:
+    return {"nodes": nodes, "gpus": gpus, "adapters": adapters, "cores": cores}
+
+
+PROBLEM = Problem(
+    inputs=inputs,
+    cases=(
+        case(1, 1, 1, 8),
+        case(1, 4, 1, 64),
+        case(1, 3, 2, 16),
+        case(2, 2, 1, 4),
+        case(2, 4, 3, 24),
+        case(2, 8, 8, 56),
+        case(2, 8, 10, 48),
+        case(2, 7, 5, 30),
+    ),
+    reference=reference,
+    tolerance={"float64": Tolerance(rtol=1e-6, atol=0.0)},
+    compulsory_bytes=lambda nodes, gpus, adapters, cores: 0,
+)
