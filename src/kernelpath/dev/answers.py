@@ -24,6 +24,7 @@ LONG_ANSWERS = {
     "transformer_block": 188,
     "dependent_launch": 66,
     "megakernel": 171,
+    "grouped_gemm_cute": 128,
     "sgemm_cute": 92,
     "tensorop_gemm": 100,
     "wgmma_gemm": 126,

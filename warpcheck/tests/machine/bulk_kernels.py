@@ -235,8 +235,14 @@ extern "C" __global__ void make(unsigned char* scratch, unsigned char* out, unsi
     SET("element_stride", "b32 [%0], 0, 1"); SET("element_stride", "b32 [%0], 1, 2");
   }
   __syncwarp();
+#ifdef WORDS
+  if (t < WORDS) ((unsigned*)scratch)[t] = map[t];
+  __syncwarp();
+  asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
+#else
   asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;"
                :: "l"(scratch), "r"(at(map)) : "memory");
+#endif
   asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" :: "l"(scratch) : "memory");
   asm volatile("prefetch.tensormap [%0];" :: "l"(scratch) : "memory");
   if (t == 0) {

@@ -12,6 +12,7 @@ from machine.bulk_kernels import CLUSTER, MAPS, aligned_bytes, compiled, run_bul
 from machine.bulk_loads import five, load, tensor
 from warpcheck import simt
 from warpcheck.frontends import cuda
+from warpcheck.simt import Fault
 from warpcheck.tensor_map import ELEMENT_TYPES, TensorMap, encode_tiled
 
 CASES = [
@@ -208,17 +209,35 @@ def test_a_copy_to_all_blocks_of_a_cluster_and_one_to_the_other(reverse: bool) -
     np.testing.assert_array_equal(spread(2, reverse=reverse)[1][:, 0], [100 + 2 * lane, 2 * lane])
 
 
+def make_map(source: str, **options: Any) -> tuple[Words, Words, bytes]:
+    """Copy a box with a map that a kernel makes. Return the tensor, the box, and the map."""
+    x, out, scratch = aligned_bytes(320).view(np.uint16), np.zeros(64, np.uint8), aligned_bytes(128)
+    x[:] = np.arange(160)
+    buffers = [
+        simt.Buffer("x", x.ctypes.data, x.nbytes, 1, dtype="bytes"),
+        simt.Buffer("out", out.ctypes.data, out.nbytes, 1, dtype="bytes"),
+        simt.Buffer("scratch", scratch.ctypes.data, scratch.nbytes, 1, dtype="bytes", **options),
+    ]
+    args = [scratch.ctypes.data, out.ctypes.data, x.ctypes.data, 24, 64]
+    compiled(source, "make").launch("make", grid=(1,), block=(32,), shared=128, args=args, buffers=buffers)
+    return x, out, scratch.tobytes()
+
+
+MADE = Case(1, [24, 5], [16, 4], [16, 2], 1, steps=[1, 2], strides=[64])
+
+
 def test_a_tensor_map_that_a_kernel_makes() -> None:
-    source, out, scratch = aligned_bytes(320).view(np.uint16), np.zeros(64, np.uint8), aligned_bytes(128)
-    source[:] = np.arange(160)
-    arrays: dict[str, Words] = {"x": source, "out": out, "scratch": scratch}
-    buffers = [simt.Buffer(n, a.ctypes.data, a.nbytes, 1, dtype="bytes") for n, a in arrays.items()]
-    args = [scratch.ctypes.data, out.ctypes.data, source.ctypes.data, 24, 64]
-    compiled(MAPS, "make").launch("make", grid=(1,), block=(32,), shared=128, args=args, buffers=buffers)
-    box = Case(1, [24, 5], [16, 4], [16, 2], 1, steps=[1, 2], strides=[64])
-    np.testing.assert_array_equal(out, loaded(box, source.view(np.uint8))[:64])
-    made = TensorMap.decode(scratch.tobytes())
-    assert made == TensorMap.decode(box.map(source.ctypes.data))
+    x, out, made = make_map(MAPS)
+    np.testing.assert_array_equal(out, loaded(MADE, x.view(np.uint8))[:64])
+    assert TensorMap.decode(made) == TensorMap.decode(MADE.map(x.ctypes.data))
+
+
+def test_the_first_64_bytes_of_a_tensor_map_hold_its_fields() -> None:
+    """`cpasync.copy_tensormap` of the CuTe DSL stores no others."""
+    x, out, _ = make_map("#define WORDS 16\n" + MAPS, initialised=False)
+    np.testing.assert_array_equal(out, loaded(MADE, x.view(np.uint8))[:64])
+    with pytest.raises(Fault, match="names a tensor map that is none"):
+        make_map("#define WORDS 12\n" + MAPS, initialised=False)
 
 
 FOUR_ROWS = r"""

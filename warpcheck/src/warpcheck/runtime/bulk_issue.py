@@ -55,6 +55,7 @@ __all__ = [
 
 MAP = 128
 ALIGNED = 64  # bytes of a tensor map, and what its address is a multiple of
+FIELDS = 64  # bytes of a tensor map that hold its fields; cpasync.copy_tensormap of the CuTe DSL writes no others
 GLOBAL_ROW, SHARED_ROW, TRACKER_ROW, NBYTES_ROW, TARGETS_ROW, FIRST_COORDINATE_ROW = range(
     6
 )  # rows of operands, of 64 bits each
@@ -188,7 +189,7 @@ def prepare_map(launch: LaunchRecord, warp: WarpRecord, copy: BulkRecord, lane: 
     buffer = BufferRecord(find_buffer(launch, launch.buffers, global_address))
     offset = global_address - buffer.start
     # Memory that nothing has written holds no map, whatever its bytes happen to be.
-    if offset < 0 or offset + MAP > buffer.bytes or unwritten(buffer.state + offset, MAP):
+    if offset < 0 or offset + MAP > buffer.bytes or unwritten(buffer.state + offset, FIELDS):
         return CopyRule.NO_MAP
     for axis in range(AXES):
         store64(copy.address + START + 8 * axis, operand_of(warp, FIRST_COORDINATE_ROW + axis, lane))

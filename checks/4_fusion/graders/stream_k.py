@@ -1,0 +1,42 @@
+"""Grade stream_k: besides what every kernel is graded by, all SMs have to get the same work, in a single wave."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelpath.course.problem import arguments
+from kernelpath.grading.by_kind import GradingPlan, plan_kernel_with
+from kernelpath.grading.context import GradingContext
+from kernelpath.grading.job import Job
+from kernelpath.verdict import Finding, Verdict
+
+# The index of b among the inputs.
+B = 1
+# The least and the most that the busiest program may read of b, in shares of one SM. With k-tiles of up to 128 x 256,
+# an even division gives each program 5 or 6 of 28, and the busiest 1.07 shares.
+LEAST, MOST = 0.98, 1.1
+
+
+def plan_grading(job: Job) -> GradingPlan:
+    """Return the plan of a kernel, with a check of what the busiest program reads before the speed is measured."""
+
+    def check_blocks(context: GradingContext) -> Finding | None:
+        """Return a finding where the busiest program of the largest case has more or less than one SM's share of b.
+
+        The case has one row of tiles, so a program reads as much of b as it multiplies. Several smaller programs for
+        each SM read less: they are the tiles of a kernel without stream-K, or parts of k of equal size.
+        """
+        if context.counters is None:
+            return None
+        b = context.counters.inputs[B]
+        assert isinstance(b, torch.Tensor)
+        sms = job.exercise.multiprocessors
+        assert sms is not None
+        share = context.counters.most_read[B] / b.nbytes
+        if LEAST <= share * sms <= MOST:
+            return None
+        allowed = f"{LEAST / sms:.1%} to {MOST / sms:.1%} are allowed, since each of {sms} SMs gets one program"
+        cause = f"at {arguments(context.largest)}: the busiest program reads {share:.1%} of b, and {allowed}"
+        return context.job.locate(Finding(Verdict.NO_OVERLAP, cause))
+
+    return plan_kernel_with(job, check_blocks)

@@ -1,0 +1,28 @@
+"""Stream-K: a GEMM that divides the k-tiles of all output tiles evenly among the SMs.
+
+Week 26. out = a @ b.T in bfloat16 where the tiles do not fill the last wave. Each program computes an equal share of
+all k-tiles, and parts of a tile that several programs share are added in a fixed order.
+"""
+
+from kernelpath.course.problems import stream_k
+from kernelpath.course.registry import solution_of
+from kernelpath.course.spec import Exercise, Traffic
+
+MATMUL = solution_of("matmul")
+
+EXERCISE = Exercise(
+    entry="stream_k",
+    problem=stream_k.PROBLEM,
+    aligned=True,
+    any_size=False,
+    requires=(8, 0),  # bfloat16 on tensor cores
+    bench={"m": 1536, "n": 1536, "k": 16_384},  # 144 tiles of 128 x 128
+    sweep=({"m": 2048, "n": 1152, "k": 8192}, {"m": 512, "n": 1024, "k": 32_768}, {"m": 4096, "n": 4096, "k": 4096}),
+    baseline=lambda a, b: MATMUL(a, b.T, None, "none"),
+    min_speedup=1.0,  # of the GEMM of week 11, with one program for each tile; no GPU has timed it
+    tensor_cores=True,
+    deterministic=True,
+    multiprocessors=5,  # 7 to 28 tiles of the largest case are no multiple
+    measures_reads=True,  # graders/stream_k.py limits the share of b that one program reads
+    traffic=Traffic(bytes=3.0, edges=None),
+)
