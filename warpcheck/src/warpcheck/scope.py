@@ -56,7 +56,7 @@ def gpu(
     Raises:
         KeyError: there is no such architecture.
         RuntimeError: another scope is active, in this thread or another one.
-        ValueError: there are no such schedules, bounds or threads, or a kernel in the block has run on a GPU, unchecked.
+        ValueError: there are no such schedules, bounds or threads; or a kernel of the block ran on a GPU, unchecked.
     """
     target = TARGETS[arch]
     check_bounds(bounds)
