@@ -47,7 +47,7 @@ __global__ void add(const float* a, const float* b, float* c, int n) {
 """
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def attention(q, k, v, out, length, scale, BLOCK: tl.constexpr, HEAD: tl.constexpr):  # type: ignore[no-untyped-def]
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     columns = tl.arange(0, HEAD)

@@ -14,6 +14,7 @@ from warpcheck.frontends import cute_calls, torch_cuda
 from warpcheck.report import Report
 from warpcheck.schedule import Schedule, additional_schedules, parse_schedules
 from warpcheck.target import TARGETS
+from warpcheck.threads import check_threads
 
 __all__ = ["gpu", "run"]
 
@@ -47,9 +48,7 @@ def gpu(
         bounds: what a kernel may access of a tensor. "tensor": from its first element to its last. "allocation": the
             whole allocation, for kernels that write to padding behind a view.
         timeline: record the events of the first block of every launch.
-        threads: how many threads may run the blocks of a launch. No result depends on it. The default is the variable
-            `WARPCHECK_THREADS` of the environment; without it, 1 in a worker of pytest-xdist, and otherwise the number
-            of usable cores.
+        threads: how many threads run the blocks of a launch, by default as `WARPCHECK_THREADS` says. See `threads`.
 
     Yields:
         The report, to which every launch is added.
@@ -57,13 +56,11 @@ def gpu(
     Raises:
         KeyError: there is no such architecture.
         RuntimeError: another scope is active, in this thread or another one.
-        ValueError: there are no such schedules or bounds, or no such number of threads. The with block raises it for a
-            kernel that has run on a GPU, unchecked.
+        ValueError: there are no such schedules, bounds or threads; or a kernel of the block ran on a GPU, unchecked.
     """
     target = TARGETS[arch]
     check_bounds(bounds)
-    if threads is not None and threads < 1:
-        raise ValueError(f"threads={threads}: the number of threads is at least 1")
+    check_threads(threads)
     extra = additional_schedules(parse_schedules(schedules))
     report = Report(arch)
 
@@ -82,15 +79,15 @@ def gpu(
             backend.observe_faults(report.faults.append),
             events.recorded(timeline),
         ):
-            patching.replace(backend.checks, "threads", threads)
-            _prepare(target.name, extra, uninitialized, bounds)
+            _prepare(target.name, extra, uninitialized, bounds, threads)
             yield report
     finally:
         _active_scope.release()
 
 
-def _prepare(arch: str, extra: tuple[Schedule, ...], uninitialized: bool, bounds: Bounds) -> None:
+def _prepare(arch: str, extra: tuple[Schedule, ...], uninitialized: bool, bounds: Bounds, threads: int | None) -> None:
     """Replace what a scope replaces. The current `patching` scope undoes all of it."""
+    patching.replace(backend.checks, "threads", threads)
     replace_checks(extra, uninitialized, bounds)
     if find_spec("torch") is not None:
         simulated_gpu.show({}, arch)

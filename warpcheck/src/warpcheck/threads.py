@@ -7,12 +7,18 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-__all__ = ["THREADS", "default_threads", "usable_cores"]
+__all__ = ["THREADS", "check_threads", "default_threads", "usable_cores"]
 
 # The variable of the environment that sets the number of threads.
 THREADS = "WARPCHECK_THREADS"
 # Variables that pytest-xdist sets in its workers, each of which is meant for one core.
 _SIDE_BY_SIDE = ("PYTEST_XDIST_WORKER",)
+
+
+def check_threads(threads: int | None) -> None:
+    """Raise ValueError unless a launch can have this number of threads; None is the default."""
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads={threads}: the number of threads is at least 1")
 
 
 def default_threads(environment: Mapping[str, str] | None = None) -> int:

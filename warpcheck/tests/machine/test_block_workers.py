@@ -6,6 +6,7 @@ states of the bytes, the text that was printed, the fault, and the histories of 
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -227,3 +228,26 @@ def test_the_outcome_is_the_same_with_any_number_of_threads(case: Case, schedule
     if case.name == "one_value_by_two_distant_blocks":
         return  # which one worker may have run: then there is no conflict
     assert runs == ([] if case.counts is None else [case.counts] * (len(THREADS) - 1))
+
+
+def _outcomes(case: Case) -> list[dict[str, Any]]:
+    binary = cuda.compile_kernel(case.source, FILE, "kernel", case.arch)
+    module = simt.Module(binary.ptx, FILE)
+    return [outcome(module, binary.mangled, case, Schedule.FORWARD, count) for count in (1, 3)]
+
+
+def test_a_store_to_a_buffer_that_is_not_saved_abandons_the_workers(
+    runs: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_workers, "SAVING_SHARE", -1)
+    expected, found = _outcomes(Case("late", body("c[i] = 2; if (blockIdx.x == 20) b[i] = 1;")))
+    assert (found, runs) == (expected, [False])
+
+
+def test_one_core_runs_the_blocks_where_no_thread_can_start(runs: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", fail)
+    expected, found = _outcomes(Case("copy", body("c[i] = a[i];")))
+    assert (found, runs) == (expected, [False])

@@ -39,7 +39,7 @@ __all__ = ["NEVER", "AccessOrigin", "Configuration", "Grid", "place_statics"]
 
 GRID_BARRIER = "the barrier of the grid"
 WORKSPACE = 8  # bytes of the barrier of a grid, as its header has it: their number, and the arrivals
-PAUSE_CLOCK = 1 << 20  # lane-instructions after which a launch pauses: several cores may run the remaining blocks
+PAUSE_CLOCK = 1 << 18  # lane-instructions after which a launch pauses: several cores may run the remaining blocks
 NEVER = (1 << 63) - 1  # a clock that no launch reaches
 HEAP = 8 << 20  # bytes that kernels may ask for, unless cudaDeviceSetLimit says otherwise
 
