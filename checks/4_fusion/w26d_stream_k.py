@@ -22,7 +22,9 @@ EXERCISE = Exercise(
     min_speedup=1.0,  # of the GEMM of week 11, with one program for each tile; no GPU has timed it
     tensor_cores=True,
     deterministic=True,
-    multiprocessors=5,  # 7 to 28 tiles of the largest case are no multiple
+    multiprocessors=5,  # which divides neither 3, 6, nor 12, the tiles of the largest case
     measures_reads=True,  # graders/stream_k.py limits the share of b that one program reads
+    # In the largest case, honest kernels request 1.5 to 2.0 times the compulsory bytes: a is read for each tile,
+    # and parts are stored and loaded.
     traffic=Traffic(bytes=3.0, edges=None),
 )
