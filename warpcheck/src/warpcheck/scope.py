@@ -123,14 +123,13 @@ def run(
     uninitialized: bool = True,
     bounds: Bounds = "tensor",
     timeline: bool = False,
-    threads: int | None = None,
     **kwargs: Any,
 ) -> Report:
     """Call a function that launches kernels, and check every access of them.
 
     Args:
         function: called as `function(*args, **kwargs)`; the report has its return value as `result`.
-        arch, schedules, uninitialized, bounds, timeline, threads: as for `gpu`.
+        arch, schedules, uninitialized, bounds, timeline: as for `gpu`.
 
     Returns:
         The report of all launches.
@@ -141,9 +140,7 @@ def run(
         TimedOut: a kernel did not end within its limit of instructions; Deadlock, if its threads wait for each other.
         ValueError: the function launched no kernel, so that nothing was checked.
     """
-    with gpu(
-        arch, schedules=schedules, uninitialized=uninitialized, bounds=bounds, timeline=timeline, threads=threads
-    ) as report:
+    with gpu(arch, schedules=schedules, uninitialized=uninitialized, bounds=bounds, timeline=timeline) as report:
         report.result = function(*args, **kwargs)
     if report.faults:
         raise report.faults[0]
