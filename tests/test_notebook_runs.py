@@ -79,7 +79,7 @@ def weekly_unless_sentinel(path: Path) -> Any:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("path", map(weekly_unless_sentinel, NOTEBOOKS))
+@pytest.mark.parametrize("path", [weekly_unless_sentinel(path) for path in NOTEBOOKS])
 def test_runs_without_a_gpu_and_every_solution_passes(
     path: Path,
     course: Path,
