@@ -365,3 +365,10 @@ def test_a_wrong_output_names_the_line_that_returns_it(
     assert report.verdict is Verdict[verdict]
     assert cause in report.cause
     assert line_of(report, tmp_path) == line
+
+
+def test_a_launch_of_a_submission_has_one_thread(grade_text: GradeText) -> None:
+    report = grade_text(
+        "from warpcheck import threads\n\ndef double(x):\n    assert threads.default_threads() == 1\n    return 2 * x\n"
+    )
+    assert report.verdict is Verdict.PASSED, report.cause

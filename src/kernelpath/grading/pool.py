@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -38,16 +37,14 @@ class Pool(ThreadPoolExecutor):
     def _plan_cores(self, jobs: int | None) -> tuple[int, Callable[[], None]]:
         """Return the number of threads, and the initializer of a thread, which gives it a share of the cores.
 
-        With more threads of torch than cores, they would wait for each other, and spin. The PTX machine has as many
-        threads, unless the environment says how many.
+        With more threads of torch than cores, they would wait for each other, and spin.
         """
         jobs = jobs or HostInfo().default_jobs
         share = max(1, HostInfo().usable_cores // jobs)
 
         def begin() -> None:
             torch.set_num_threads(share)
-            threads = os.environ.get("WARPCHECK_THREADS", str(share))
-            forkserver.set_environment(self._servers, OMP_NUM_THREADS=str(share), WARPCHECK_THREADS=threads)
+            forkserver.set_environment(self._servers, OMP_NUM_THREADS=str(share))
 
         return jobs, begin
 

@@ -111,6 +111,11 @@ class Child:
         return (int(NUMBER.unpack(raw)[0]) if raw else None), descriptors
 
 
+# What the children's libraries take from the environment, unless it says something else. Spinning threads of OpenMP would
+# slow other processes. The PTX machine has one thread, so that a limit on processor time means the same on every machine.
+_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "WARPCHECK_THREADS": "1"}
+
+
 class ForkServer:
     """The server, as the process that starts it sees it. It ends with that process, and its children end with it."""
 
@@ -122,7 +127,7 @@ class ForkServer:
         self._process = subprocess.Popen(
             [sys.executable, "-IBu", "-c", _BOOT.format(path=path, descriptor=server_end.fileno())],
             pass_fds=[server_end.fileno()],
-            env={"OMP_WAIT_POLICY": "passive", **os.environ, **environment},  # spinning threads would slow the others
+            env={**_ENVIRONMENT, **os.environ, **environment},
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,
