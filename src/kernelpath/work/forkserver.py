@@ -111,8 +111,8 @@ class Child:
         return (int(NUMBER.unpack(raw)[0]) if raw else None), descriptors
 
 
-# What the children's libraries take from the environment, unless it says something else. Spinning threads of OpenMP would
-# slow other processes. The PTX machine has one thread, so that a limit on processor time means the same on every machine.
+# Defaults of variables that the children's libraries read. Spinning threads of OpenMP would slow other processes. The
+# PTX machine has one thread, so that a limit on processor time means the same on every machine.
 _ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "WARPCHECK_THREADS": "1"}
 
 
