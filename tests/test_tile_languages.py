@@ -13,6 +13,7 @@ import torch
 from kernelpath.course import registry
 from kernelpath.course.traces import recordings
 from kernelpath.show import tile_languages
+from kernelpath.show.mojo import CompileError
 from kernelpath.show.tile_languages import CompiledKernel, KernelArgument
 from warpcheck import backend, simt, simulated_gpu
 from warpcheck.schedule import Schedule
@@ -72,7 +73,7 @@ def test_the_recording_belongs_to_the_source(language: str, monkeypatch: pytest.
     monkeypatch.setattr(tile_languages, "is_installed", lambda language: False)
     text = tile_languages.source(language)
     assert tile_languages.compile_kernel(language, text).language == language
-    with pytest.raises(tile_languages.NotRecorded, match=f"{language} is not installed: pip install"):
+    with pytest.raises(tile_languages.CompilerMissing, match=f"{language} is not installed: pip install"):
         tile_languages.compile_kernel(language, text + "# changed\n")
 
 
@@ -175,7 +176,7 @@ def test_the_compiler_takes_the_source(language: str) -> None:
 
 @pytest.mark.skipif(not tile_languages.is_installed("TileLang"), reason="needs TileLang")
 def test_an_error_of_the_compiler_is_passed_on() -> None:
-    with pytest.raises(tile_languages.CompileError, match="alloc_shard"):
+    with pytest.raises(CompileError, match="alloc_shard"):
         tile_languages.run_compiler(
             "TileLang", tile_languages.source("TileLang").replace("alloc_shared", "alloc_shard")
         )

@@ -39,7 +39,7 @@ _COMPILE_SECONDS = 300
 
 
 class CompileError(Exception):
-    """Mojo's compiler rejects a source. The message has its errors."""
+    """A language's compiler rejects a source. The message has its errors."""
 
 
 def compiler() -> Path | None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from kernelpath.course.traces import recordings
+from kernelpath.show.mojo import CompileError
 from kernelpath.verdict import decode
 from warpcheck import assembler, backend, frontends, ptx
 from warpcheck.frontends import cuda
@@ -56,12 +57,8 @@ LANGUAGES: Mapping[str, Language] = {
 }
 
 
-class NotRecorded(Exception):
+class CompilerMissing(Exception):
     """There is no recording of a source, and its compiler is not installed."""
-
-
-class CompileError(Exception):
-    """A language's compiler rejects a source. The message is the end of what it printed."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +166,7 @@ def compile_kernel(language: str, text: str) -> CompiledKernel:
         text: The source, which defines `linear_relu` as the course's source does.
 
     Raises:
-        NotRecorded: The compiler is not installed.
+        CompilerMissing: The compiler is not installed.
         CompileError: The compiler rejects the source.
     """
     digest = source_digest(text)
@@ -177,7 +174,7 @@ def compile_kernel(language: str, text: str) -> CompiledKernel:
         if (kernel.language, kernel.digest) == (language, digest):
             return kernel
     if not is_installed(language):
-        raise NotRecorded(
+        raise CompilerMissing(
             f"there is no recording of this source, and {language} is not installed: "
             f"pip install {LANGUAGES[language].requirements}, in an environment of its own that also has the course"
         )
