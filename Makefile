@@ -58,8 +58,8 @@ unit: $(INSTALLED)
 gradings: $(INSTALLED)
 	$(PYTEST) -m "not unit and not gpu and not weekly" --shard $(SHARD)
 
-# The notebooks and planted submissions that every run leaves out, because it has others of their kind. Run it after a
-# change of the grader, of the PTX machine, or of many exercises.
+# The notebooks, planted submissions and whole gradings that every run leaves out, because it has others of their kind. Run
+# it after a change of the grader, of the PTX machine, or of many exercises.
 weekly: $(INSTALLED)
 	$(PYTEST) -m "weekly and not gpu" --shard $(SHARD)
 

@@ -24,6 +24,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark each test with its class and its group, order the classes, and drop tests that were not asked for."""
     for item in items:
         item.add_marker(selection.class_of(item.path))
+        if item.path.name in selection.WEEKLY:
+            item.add_marker(pytest.mark.weekly)
         item.add_marker(pytest.mark.xdist_group(selection.group_of(item.path, item.name)))
     items.sort(key=lambda item: selection.CLASSES.index(selection.class_of(item.path)))
     number, count = config.getoption("shard")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from kernelpath.grading import grade
 from kernelpath.show import graded
 from kernelpath.verdict import Report
 from tests.browser import browser as browser
+from tests.direct import Caller
 
 GradeText = Callable[[str], Report]
 
@@ -127,3 +128,11 @@ def solutions(tmp_path_factory: pytest.TempPathFactory) -> Solutions:
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "solutions"
     folder.mkdir(exist_ok=True)
     return Solutions(folder)
+
+
+@pytest.fixture(scope="session")  # a process of tests changes between files, and this takes seconds to start
+def caller() -> Iterator[Caller]:
+    """The process that calls submissions without a grading; see direct.py."""
+    caller = Caller()
+    yield caller
+    caller.close()

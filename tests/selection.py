@@ -75,6 +75,20 @@ GRADINGS = frozenset(
     }
 )
 
+# Files of gradings that other tests of every run cover in part, and that only a change of the grader, of the PTX
+# machine, or of a compiler is likely to break.
+WEEKLY = frozenset(
+    {
+        "test_cards.py",
+        "test_doctor.py",
+        "test_empty_products.py",
+        "test_fused_twists.py",
+        "test_hopper_twists.py",
+        "test_operator_twists.py",
+        "test_twists.py",
+    }
+)
+
 _ID = re.compile(r"\[(?:(?P<exercise>w\d+[a-z]_\w+)/|(?P<whole>.+)\]$)")
 
 # Files whose tests share nothing but their parameter.

@@ -5,7 +5,7 @@ What states a fact of one call needs no grading. Which submissions are graded al
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -20,13 +20,6 @@ ROOT = Path(__file__).parents[1]
 GRADED = direct.graded(ROOT)
 WRONG = [reject for reject in planted.rejects(ROOT, "cpu") if reject not in GRADED]
 HONEST = [honest for honest in planted.accepts(ROOT) if honest not in GRADED]
-
-
-@pytest.fixture(scope="session")  # a process of tests changes between files, and this takes seconds to start
-def caller() -> Iterator[Caller]:
-    caller = Caller()
-    yield caller
-    caller.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,7 @@
-"""Every exercise: its stub is not started; answer and reference kernel pass. `test_dev` tests the other invariants."""
+"""Every exercise: its stub is not started; answer and reference kernel pass. `test_dev` tests the other invariants.
+
+Every run calls each answer in few cases. Whole gradings of answers and reference kernels run weekly.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,14 @@ from kernelpath.dev.invariants import STARS_OF_AN_ANSWER
 from kernelpath.grading.grade import grade
 from kernelpath.verdict import Verdict
 from tests.conftest import Solutions
+from tests.direct import FEW, Caller
 from tests.few_cases import grade_in_few_cases, has_few_cases
 
 ITEMS = registry.exercises()
 
-each_exercise = pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
+each_exercise = pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.solution.stem)
 each_exercise_with_expert = pytest.mark.parametrize(
-    "item", [item for item in ITEMS if item.has_expert], ids=lambda item: item.name
+    "item", [item for item in ITEMS if item.has_expert], ids=lambda item: item.solution.stem
 )
 
 
@@ -28,11 +32,27 @@ def test_the_stub_is_not_started(item: ExerciseRef) -> None:
 
 
 @each_exercise
+def test_the_answer_passes_in_few_cases(item: ExerciseRef, caller: Caller) -> None:
+    exercise = registry.load(item)
+    if exercise.kind == "kernel":
+        ended = caller.call(item.solution.stem, item.solution, FEW)
+        assert ended.verdict is Verdict.PASSED, f"{ended.label}: {ended.cause}"
+        return
+    if has_few_cases(exercise):
+        report = grade_in_few_cases(item, item.solution, seed=1, addresses=False)
+    else:
+        report = grade(item, item.solution, device="cpu")
+    assert report.verdict is Verdict.PASSED, report.cause
+
+
+@pytest.mark.weekly
+@each_exercise
 def test_the_reference_kernel_passes_on_the_cpu(item: ExerciseRef, solutions: Solutions) -> None:
     report = solutions.report(item)
     assert report.verdict is Verdict.PASSED, report.cause
 
 
+@pytest.mark.weekly
 @each_exercise_with_expert
 def test_the_answer_passes_on_the_cpu(item: ExerciseRef) -> None:
     """An answer without an expert kernel beside it is the reference kernel, which is graded above in all cases."""

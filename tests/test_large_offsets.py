@@ -257,6 +257,7 @@ def test_kernels_that_take_any_size_have_a_far_case() -> None:
         "transformer_block",
         "kernel_library",
         "sgemm_cute",  # fewer than 2**31 elements, and the statement says so
+        "stream_k",
         "tma_copy",
         "wgmma_gemm",
         "wgmma_gluon",  # as wgmma_gemm

@@ -24,6 +24,7 @@ GRADING_FIXTURES = {"solutions"}
 def test_every_file_is_of_one_class() -> None:
     names = {path.name for path in FILES}
     assert names >= selection.NOTEBOOKS | selection.GRADINGS | selection.GROUPED_BY_ID, "a file has gone"
+    assert selection.WEEKLY < selection.GRADINGS
     assert not selection.NOTEBOOKS & selection.GRADINGS
     assert {selection.class_of(path) for path in FILES} == set(selection.CLASSES)
 
