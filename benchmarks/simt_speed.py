@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from simt_kernels import SOURCE
 
 from warpcheck import ptx, simt
 from warpcheck.cache import use_root
@@ -30,31 +31,6 @@ os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
 warnings.simplefilter("ignore")
 from numba import cuda  # noqa: E402
 
-SOURCE = """
-extern "C" __global__ void product(const float* a, const float* b, float* c, int n) {
-    int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
-    float sum = 0;
-    for (int k = 0; k < n; k++) sum += a[row * n + k] * b[k * n + column];
-    c[row * n + column] = sum;
-}
-extern "C" __global__ void tiled(const float* a, const float* b, float* c, int n) {
-    __shared__ float s[16][16], t[16][16];
-    int x = threadIdx.x, y = threadIdx.y, column = blockIdx.x * 16 + x, row = blockIdx.y * 16 + y;
-    float sum = 0;
-    for (int k = 0; k < n; k += 16) {
-        s[y][x] = a[row * n + k + x];
-        t[y][x] = b[(k + y) * n + column];
-        __syncthreads();
-        for (int i = 0; i < 16; i++) sum += s[y][i] * t[i][x];
-        __syncthreads();
-    }
-    c[row * n + column] = sum;
-}
-extern "C" __global__ void copy(const float* a, const float* b, float* c, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    c[i] = a[i] + b[i];
-}
-"""
 LONG = """
 extern "C" __global__ void row(const float* x, float* y) {
     float values[WIDTH], greatest = -INFINITY, sum = 0;
@@ -97,7 +73,7 @@ def launcher(name: str, n: int, grid: tuple[int, ...], block: tuple[int, ...]) -
         return module.launch(binary.mangled, grid=grid, block=block, args=args, buffers=buffers)
 
     launch()
-    expected = arrays[0] + arrays[1] if name == "copy" else arrays[0] @ arrays[1]
+    expected = arrays[0] + arrays[1] if name == "add" else arrays[0] @ arrays[1]
     np.testing.assert_allclose(arrays[2], expected, rtol=1e-4)
     return launch
 
@@ -135,7 +111,7 @@ def print_rates() -> None:
     for name, n, grid, block in (
         ("product", 256, (16, 16), (TILE, TILE)),
         ("tiled", 256, (16, 16), (TILE, TILE)),
-        ("copy", 1024, (4096,), (256,)),
+        ("add", 1024, (4096,), (256,)),
     ):
         launch = launcher(name, n, grid, block)
         instructions, taken = launch().instructions, seconds(launch)

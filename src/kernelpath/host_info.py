@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from warpcheck import control_groups
 
 _ROOT = Path("/")
 
@@ -64,16 +66,7 @@ class HostInfo:
     @property
     def usable_cores(self) -> int:
         """The cores that this process may use: by its affinity, and by the quota of its control groups (cpu.max)."""
-        cores = float(len(os.sched_getaffinity(0)))
-        for group in self._control_groups("cpu"):
-            with contextlib.suppress(OSError, ValueError):  # "max" is not a number: there is no quota
-                microseconds, period = (group / "cpu.max").read_text().split()
-                cores = min(cores, int(microseconds) / int(period))
-            with contextlib.suppress(OSError, ValueError):
-                quota = int((group / "cpu.cfs_quota_us").read_text())  # -1 for none
-                if quota > 0:
-                    cores = min(cores, quota / int((group / "cpu.cfs_period_us").read_text()))
-        return max(1, int(cores))
+        return control_groups.usable_cores(self.root)
 
     @property
     def free_memory(self) -> int:
@@ -87,26 +80,12 @@ class HostInfo:
             ("memory.max", "memory.current", "inactive_file"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
         )
-        for group in self._control_groups("memory"):
+        for group in control_groups.control_groups("memory", self.root):
             for limit, usage, droppable in names:
                 with contextlib.suppress(OSError, ValueError):
                     unused = int((group / limit).read_text()) - int((group / usage).read_text())
                     free = min(free, unused + _field((group / "memory.stat").read_text(), droppable))
         return max(0, free)
-
-    def _control_groups(self, controller: str) -> Iterator[Path]:
-        """Yield the folders of the groups that limit this process, innermost first, of version 2 and version 1."""
-        mounted = self.root / "sys/fs/cgroup"
-        with contextlib.suppress(OSError):
-            for line in (self.root / "proc/self/cgroup").read_text().splitlines():
-                _, controllers, path = line.split(":", 2)
-                if controllers and controller not in controllers.split(","):
-                    continue
-                top = mounted / controller if controllers else mounted
-                group = top / path.lstrip("/")
-                while group.is_relative_to(top):  # inside a container some of these folders do not exist
-                    yield group
-                    group = group.parent
 
     @property
     def wsl(self) -> int:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 
-__all__ = ["THREADS", "check_threads", "default_threads", "usable_cores"]
+from warpcheck.control_groups import usable_cores
+
+__all__ = ["THREADS", "check_threads", "default_threads"]
 
 # The variable of the environment that sets the number of threads.
 THREADS = "WARPCHECK_THREADS"
+# A launch asks for it, and the quotas of a process hardly ever change.
+_usable_cores = cache(usable_cores)
 # Variables that pytest-xdist sets in its workers, each of which is meant for one core.
 _SIDE_BY_SIDE = ("PYTEST_XDIST_WORKER",)
 
@@ -37,29 +40,4 @@ def default_threads(environment: Mapping[str, str] | None = None) -> int:
         return int(setting)
     if any(name in environment for name in _SIDE_BY_SIDE):
         return 1
-    return usable_cores()
-
-
-@cache
-def usable_cores(root: Path = Path("/")) -> int:
-    """Return the number of cores that this process may use: by its affinity, and by the quota of its control group."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    for folder in _control_groups(root):
-        try:
-            quota, period = (folder / "cpu.max").read_text().split()
-            cores = min(cores, int(quota) // int(period))
-        except (OSError, ValueError):  # "max" is no number: there is no quota
-            continue
-    return max(1, cores)
-
-
-def _control_groups(root: Path) -> list[Path]:
-    """Return the folders of the control groups (version 2) that this process is in, innermost first."""
-    top = root / "sys/fs/cgroup"
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return [top]
-    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::")), "")
-    folder = top / own
-    return [folder, *(parent for parent in folder.parents if parent.is_relative_to(top))]
+    return _usable_cores()
