@@ -36,6 +36,7 @@ def main() -> None:
     options = parser.parse_args()
     gpu = re.sub(r"\W+", "_", torch.cuda.get_device_name().lower())
     path = options.folder / f"{gpu}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     recorded = dataclasses.asdict(results.read(path)) if path.exists() else {}
     recorded |= peers.machine(Stopwatch())
     reports = {report["exercise"]: report for report in recorded.get("reports", [])}
