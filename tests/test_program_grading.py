@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from kernelpath.course import registry
 from kernelpath.grading import devices, steps
 from kernelpath.grading.by_kind import plan_grading
 from kernelpath.grading.graders.kernel_on_machine import KernelOnMachine
+from kernelpath.grading.graders.python_call import PythonCall
 from kernelpath.grading.job import Job
 from kernelpath.grading.steps import run_program_on_gpu
+from kernelpath.grading.workers import Workers
 from kernelpath.verdict import Finding, Verdict
 from warpcheck.target import SM_80
 
@@ -32,6 +36,19 @@ def test_the_machine_grades_a_program_also_where_there_is_a_gpu(job: Job) -> Non
     assert plan.steps[-1] is run_program_on_gpu
     # A GPU of compute capability 8.9, which the machine does not simulate, changes nothing.
     assert devices.choose_target(job.exercise, "cuda", None) is SM_80
+
+
+def test_an_input_at_an_offset_counts_as_unchanged(job: Job) -> None:
+    """The GPU's step sends the elements of an input alone, and the process reports on the bytes of a whole storage."""
+    grader = PythonCall(job)
+    with contextlib.closing(Workers(job)) as workers:
+        workers.copy_submission()
+        with contextlib.closing(workers.runner(grader.setup)) as runner:
+            observation = grader.call(runner, {"n": 3, "offset": 1}, seed=1)
+    assert observation.finding is None
+    x, y = observation.inputs
+    assert isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor)
+    assert torch.equal(observation.outputs[0], x + y)
 
 
 class WrongOnGpu:

@@ -176,6 +176,14 @@ def capability(target: str) -> int:
     return int(match[1])
 
 
+def gpu_architecture(major: int, minor: int) -> str:
+    """Return the name under which compilers know a compute capability, with the features that only this one has.
+
+    Those are named by the suffix a from sm_90 on, such as wgmma. PTX ISA, ".target".
+    """
+    return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+
+
 def of_gpu(major: int, minor: int) -> Target:
     """Return the target that stands for a GPU of this compute capability: the last one that is not later."""
     return max(

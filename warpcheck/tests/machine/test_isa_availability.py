@@ -11,7 +11,7 @@ import pytest
 from machine import programs
 from warpcheck import simt
 from warpcheck.isa_availability import refusal, target_with
-from warpcheck.target import SM_80, SM_90A, SM_100A, of_gpu
+from warpcheck.target import SM_80, SM_90A, SM_100A, gpu_architecture, of_gpu
 
 LATER = {
     "mbarrier.try_wait.shared::cta.b64 %p1, [%r1], %rd1;": "Feature 'mbarrier.try_wait' requires .target sm_90",
@@ -227,3 +227,8 @@ def test_a_kernel_tells_the_cluster_and_the_threads_that_it_is_compiled_for() ->
 )
 def test_target_that_has_what_is_missing(missing: str, name: str) -> None:
     assert target_with(missing) == name
+
+
+def test_a_gpu_runs_code_with_the_features_that_only_it_has() -> None:
+    # CUTLASS's kernels for Hopper are empty if they are compiled for sm_90: they would write nothing.
+    assert [gpu_architecture(8, 9), gpu_architecture(9, 0), gpu_architecture(10, 0)] == ["sm_89", "sm_90a", "sm_100a"]

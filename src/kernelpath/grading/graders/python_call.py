@@ -9,7 +9,7 @@ from __future__ import annotations
 from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.problem import Case
 from kernelpath.grading import compare, ground_truth
-from kernelpath.grading.graders.results import call_request, decode_output, process_finding
+from kernelpath.grading.graders.results import call_request, decode_output, dense, process_finding
 from kernelpath.grading.job import Job
 from kernelpath.grading.provenance import Observation
 from kernelpath.grading.workers import SLOW_IMPORTS, ProcessSetup
@@ -30,7 +30,7 @@ class PythonCall:
     def call(
         self, runner: Runner, case: Case, seed: int, *, variety: InputMode = PLAIN, order: int = 0, label: str = ""
     ) -> Observation:
-        inputs = ground_truth.generate_inputs(self.exercise, case, seed, self.setup.device, variety)
+        inputs = dense(ground_truth.generate_inputs(self.exercise, case, seed, self.setup.device, variety))
         result = runner.request(call_request(inputs), messages.CallResult)
         return Observation(
             inputs=inputs,

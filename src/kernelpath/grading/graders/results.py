@@ -28,6 +28,17 @@ def call_request(inputs: Sequence[Any]) -> messages.Call:
     )
 
 
+def dense(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the inputs with each tensor in a storage of its own that has nothing but its elements, in order.
+
+    A message has no other bytes, and `process_finding` compares whole storages.
+    """
+    return tuple(
+        value.clone(memory_format=torch.contiguous_format) if isinstance(value, torch.Tensor) else value
+        for value in inputs
+    )
+
+
 def decode_output(output: messages.TensorData, device: str) -> torch.Tensor:
     """Return an output as a tensor. Raise SubmissionFailed where the worker's code cannot have sent it."""
     return decode_tensor(output.dtype, output.shape, output.content, device)

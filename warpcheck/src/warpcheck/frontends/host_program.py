@@ -36,6 +36,7 @@ from warpcheck.frontends.cuda_runtime import DEVICE_BYTES, DEVICE_START, CudaRun
 from warpcheck.frontends.host_program_errors import NOT_SUPPORTED, HostProgramError, error_name
 from warpcheck.frontends.nvrtc import CompileError
 from warpcheck.source_text import source_text
+from warpcheck.target import gpu_architecture
 
 __all__ = ["CompileError", "HostProgram", "HostProgramError", "build", "error_name", "nvcc"]
 
@@ -80,8 +81,8 @@ def build(source: str | os.PathLike[str], device: Literal["auto", "cpu", "cuda"]
     is_gpu_real = torch.cuda.is_available() and not simulated_gpu.has_cuda_tensors()
     has_gpu = is_gpu_real and isinstance(backend.device(), backend.Local)
     if device == "cuda" or (device == "auto" and has_gpu):
-        major, minor = torch.cuda.get_device_capability()
-        return _build(text, str(file), f"sm_{major}{minor}", is_simulated=False)
+        architecture = gpu_architecture(*torch.cuda.get_device_capability())
+        return _build(text, str(file), architecture, is_simulated=False)
     return _build(text, str(file), simulated_gpu.target().virtual, is_simulated=True)
 
 

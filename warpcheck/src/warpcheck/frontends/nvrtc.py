@@ -16,6 +16,7 @@ from warpcheck import frontends
 from warpcheck.cache import cache_read, cache_write
 from warpcheck.frontends import cutlass, headers
 from warpcheck.frontends.declarations import base_name, may_be_a_variable, source_kernels, template_parameters
+from warpcheck.target import gpu_architecture
 
 COMMON_OPTIONS = (
     "-lineinfo",  # counters and faults name the learner's line
@@ -172,8 +173,7 @@ def device_architecture(major: int, minor: int) -> str:
         raise frontends.Unavailable(
             f"this GPU has compute capability {major}.{minor}; NVRTC {version} does not compile for it"
         )
-    # The suffix a adds the features that only this architecture has, such as wgmma (PTX ISA, ".target").
-    return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+    return gpu_architecture(major, minor)
 
 
 # The cache on disk
