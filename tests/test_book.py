@@ -734,7 +734,7 @@ def test_a_page_that_lost_what_a_gpu_showed_is_found(recorded: Path, gpu: str, s
 
 
 # Pages whose measurements are all in tests.notebooks.OUTSTANDING, or that measure nothing on a GPU.
-NOT_YET_ON_A_GPU = {"week31_blackwell.ipynb", "week32_parallel.ipynb"}
+NOT_YET_ON_A_GPU = {"week31_blackwell.ipynb"}
 
 
 def test_the_pages_of_the_course_say_what_made_them() -> None:

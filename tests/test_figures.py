@@ -59,9 +59,17 @@ def test_a_changed_measurement_makes_a_figure_stale_until_it_is_renewed(root: Pa
     assert not list(figures.stale(root))
 
 
+@pytest.mark.parametrize(("step", "number"), [("#0", "782.8"), ("#1", "760.0"), ("#-1", "760.0"), ("#-2", "782.8")])
+def test_a_value_is_named_by_its_position(root: Path, step: str, number: str) -> None:
+    text = f"It is {number}<!--= {{week22/ladder/8192/{step}}} | .1f -->."
+    assert figures.renew(text.replace(number, "0"), figures.Measurements(root)) == text
+
+
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [
+        ("{week22/ladder/8192/#2}", "results/ has no 'week22/ladder/8192/#2': nothing is at '#2'"),
+        ("{week22/ladder/8192/#-3}", "results/ has no 'week22/ladder/8192/#-3': nothing is at '#-3'"),
         ("{week22/ladder/8192/stores}", "results/ has no 'week22/ladder/8192/stores': nothing is at 'stores'"),
         ("{week23/ladder/8192}", "results/ has no 'week23/ladder/8192': nothing is at 'week23'"),
         ("{week22/ladder/8192}", "'week22/ladder/8192' is not a number"),

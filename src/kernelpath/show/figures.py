@@ -7,7 +7,7 @@ shows:
 
 A path in braces names a number: a recording of notebooks.json and the keys of its value, or another file without
 ".json" and its keys. A step into a list is an index or, in a list of reports, the end of an exercise's name. A key may
-contain slashes. The expression has numbers, + - * / **, parentheses, min, max and abs. Behind the bar is a format of
+contain slashes; "#-1" is the last value of an object and "#0" its first, whatever their keys are. The expression has numbers, + - * / **, parentheses, min, max and abs. Behind the bar is a format of
 Python. `kp dev check` compares each number with its expression; `kp dev tables` renews the numbers.
 """
 
@@ -28,6 +28,7 @@ _COMMENT = re.compile(r"<!--= .*?-->")
 _EXPRESSION = re.compile(r"<!--= (?P<expression>[^|<>]+?) \| (?P<format>[^|<>]+?) -->")
 _NUMBER = re.compile(r"[^\s<>()\[\]|~≈$*\"\\]*\Z")
 _MAX_DIGITS = 32  # of a number in front of a comment
+_POSITION = re.compile(r"#(-?\d+)")
 _PATH = re.compile(r"\{([^{}]+)\}")
 
 # Matches the id of a cell as nbformat writes it: with an indentation of one space per level.
@@ -92,6 +93,8 @@ def _descend(value: Any, steps: Sequence[str], path: str) -> Any:
             key = "/".join(steps[:count])
             if key in value:
                 return _descend(value[key], steps[count:], path)
+        if (position := _POSITION.fullmatch(steps[0])) and -len(value) <= int(position[1]) < len(value):
+            return _descend(list(value.values())[int(position[1])], steps[1:], path)
     raise FigureError(f"results/ has no {path!r}: nothing is at {steps[0]!r}")
 
 
