@@ -266,6 +266,7 @@ def test_kernels_that_take_any_size_have_a_far_case() -> None:
         "radix_pass",
         "moe_route",
         "linear_cross_entropy",
+        "grpo_loss",
         "top_p",
         "persistent_gemm",
         "gemm_epilogue_cute",

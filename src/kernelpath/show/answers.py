@@ -318,6 +318,21 @@ def tokens_with_equal_bytes(hidden: int, weight: int, logit: int) -> float:
     return weight * hidden / logit
 
 
+def grpo_bytes(one_pass: float, tokens: int) -> tuple[float, ...]:
+    """Return the bytes per token of four ways to divide GRPO's gradients by a count of the mask, one byte per token.
+
+    Args:
+        one_pass: The bytes per token of a pass that has the divisor.
+        tokens: The tokens of the batch, in blocks of 1,024.
+    """
+    count_first = one_pass + 1
+    divide_afterwards = one_pass + 2 * FLOAT_BYTES
+    # The second kernel loads everything again. Each gradient is stored once.
+    two_kernels = 2 * one_pass - FLOAT_BYTES
+    count_in_each_block = one_pass + -(-tokens // 1024)
+    return count_first, divide_afterwards, two_kernels, count_in_each_block
+
+
 def chunked_loss_bytes(chunks: int, weights: int) -> int:
     """Return the bytes of w and dw that chunks of tokens move, if they read bfloat16 w twice and update float32 dw."""
     return chunks * (2 * 2 + 2 * 4) * weights
