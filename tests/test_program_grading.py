@@ -47,7 +47,8 @@ def test_an_input_at_an_offset_counts_as_unchanged(job: Job) -> None:
             observation = grader.call(runner, {"n": 3, "offset": 1}, seed=1)
     assert observation.finding is None
     x, y = observation.inputs
-    assert isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor)
+    assert isinstance(x, torch.Tensor)
+    assert isinstance(y, torch.Tensor)
     assert torch.equal(observation.outputs[0], x + y)
 
 
