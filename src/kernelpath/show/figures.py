@@ -8,8 +8,8 @@ shows:
 A path in braces names a number: a recording of notebooks.json and the keys of its value, or another file without
 ".json" and its keys. A step into a list is an index or, in a list of reports, the end of an exercise's name. A key may
 contain slashes. "#0" is an object's first value, whatever its key is, and "#-1" its last. The expression has numbers,
-+ - * / **, parentheses, min, max and abs. Behind the bar is a format of Python. `kp dev check` compares each number with
-its expression; `kp dev tables` renews the numbers.
++ - * / **, parentheses, min, max and abs. Behind the bar is a format of Python. `kp dev check` compares each number
+with its expression; `kp dev tables` renews the numbers.
 """
 
 from __future__ import annotations
