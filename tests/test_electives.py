@@ -105,3 +105,10 @@ def test_tables_list_electives_apart(items: tuple[ExerciseRef, ...]) -> None:
 @pytest.mark.parametrize(("week", "phase"), [("08", "Phase 2 · CUDA"), ("25", "Electives")])
 def test_the_sidebar_has_a_part_for_electives(week: str, phase: str) -> None:
     assert Week(Path(f"2_cuda/week{week}_x.ipynb"), nbformat.v4.new_notebook(), ()).phase == phase
+
+
+def test_the_title_of_a_week_says_whether_it_is_an_elective() -> None:
+    for notebook in sorted(CHECKOUT.glob("notebooks/*/week*.ipynb")):
+        title = nbformat.read(notebook, as_version=4).cells[0].source.partition("\n")[0]
+        is_elective = int(notebook.stem[4:6]) > registry.CORE_WEEKS
+        assert title.endswith(" (elective)") is is_elective, f"{notebook.name}: {title}"
