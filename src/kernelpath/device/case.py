@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from kernelpath.device.addresses import AddressSpace
 from kernelpath.device.elements import Bytes, InvalidRequest, digest, elements, item_bytes
 from kernelpath.device.links import RelocatedContent
 from kernelpath.line_counters import LineInstructions, LineTraffic
-from warpcheck import pointers, ptx, simt, tensor_map
+from warpcheck import pointers, ptx, simt
 from warpcheck.counters import LineCounters, by_access
 from warpcheck.layout import Access
 from warpcheck.runtime.rank_memory import RankMemory
@@ -478,7 +479,8 @@ class Case:
             return (
                 f"{content.hex()} {[(offset, self._describe_argument(pointer)) for offset, pointer in value.pointers]}"
             )
-        return repr(value)
+        # All NaNs have one text, but a kernel sees the bits of each.
+        return repr(value) if value == value else struct.pack("<d", value).hex()
 
 
 def sum_accesses(launches: Iterable[simt.Launch]) -> list[LineTraffic]:
@@ -557,7 +559,8 @@ def zero_padding(module: simt.Module, request: messages.Launch) -> list[int | fl
     """Return the arguments of a launch, with zeros in the bytes that its kernel does not read.
 
     The padding of a struct that the host passes by value, and the unused end of a tensor map, hold leftover bytes. They
-    must not make two transcripts differ.
+    must not make two transcripts differ. What a kernel reads of 128 bytes shows whether they are a tensor map: a host
+    may give any struct the look of one.
     """
     arguments = list(request.arguments)
     if not any(isinstance(value, messages.Blob) for value in arguments):
@@ -565,7 +568,5 @@ def zero_padding(module: simt.Module, request: messages.Launch) -> list[int | fl
     for number, unread in enumerate(ptx.unread(module.parsed.functions[request.kernel])[: len(arguments)]):
         value = arguments[number]
         if isinstance(value, messages.Blob):
-            end = tensor_map.READ if pointers.is_tensor_map(value.content) else len(value.content)
-            content = ptx.clear_bytes(value.content, unread | set(range(end, len(value.content))))
-            arguments[number] = messages.Blob(content, value.pointers)
+            arguments[number] = messages.Blob(ptx.clear_bytes(value.content, unread), value.pointers)
     return arguments
