@@ -103,6 +103,7 @@ class Case:
     _label: str = ""
     _names: Iterator[int] = field(default_factory=itertools.count)
     _input_names: dict[int, str] = field(default_factory=dict)
+    _written_inputs: set[int] = field(default_factory=set)
 
     def begin(self, inputs: messages.Inputs, order: int, label: str = "") -> None:
         """Begin a case. Storages of inputs have negative numbers.
@@ -134,6 +135,7 @@ class Case:
         self._unreached = set()
         self._reached = []
         self._stored_bytes = []
+        self._written_inputs = set()
         for number, content in inputs.storages.items():
             initial = np.frombuffer(content, np.uint8)
             stored = CaseStorage(self._addresses.place(len(content)), self._input_names[number], initial=initial)
@@ -197,6 +199,9 @@ class Case:
             rank_memory=self._rank_memory(buffers.values()) if self.inputs.ranks else (),
         )
         self.launches.append(launch)
+        written = {sample.buffer for sample in launch.accesses if sample.access != Access.LOAD and not sample.shared}
+        reached = {buffer.storage for buffer in request.buffers if buffer.name in written}
+        self._written_inputs |= reached & self.inputs.storages.keys()
         if self.inputs.large_offsets:
             self._unreached |= large_offsets.find_unreached(launch, buffer_spans)
             is_complete = large_offsets.is_complete_sample(launch)
@@ -284,13 +289,13 @@ class Case:
             self._addresses.forget_spans()
         return report
 
-    def _most_read(self) -> list[int]:
-        """Return for each input storage, in the order of the inputs, the most bytes that one block of a launch read."""
+    def _most_read(self) -> list[list[int]]:
+        """Return for each input storage, in their order, the most bytes that one block of each launch read."""
         spans = []
         for number in sorted(self.inputs.storages, reverse=True):
             stored = self._storages.get(number)
             spans.append((stored.address, stored.address + stored.memory.nbytes) if stored is not None else (0, 0))
-        return [max((launch.most_bytes_read(*span) for launch in self.launches), default=0) for span in spans]
+        return [[launch.most_bytes_read(*span) for launch in self.launches] for span in spans]
 
     def writer(self, storage: int, offset: int) -> messages.LastWriter | None:
         """Return the thread that last wrote a byte of a storage; None if no kernel wrote it."""
@@ -390,6 +395,9 @@ class Case:
         self._memory.written(stored.address)
 
     def _mutated(self, number: int) -> bool:
+        # A store of the same bytes is one, too: it races with others that read the input, and hides who has read it.
+        if number in self._written_inputs:
+            return True
         stored = self._storages.get(number)
         if stored is None or stored.initial is None:
             return False
