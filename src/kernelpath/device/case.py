@@ -16,7 +16,7 @@ import numpy as np
 
 from kernelpath.device import large_offsets, messages
 from kernelpath.device.addresses import AddressSpace
-from kernelpath.device.elements import Bytes, InvalidRequest, digest, elements, item_bytes
+from kernelpath.device.elements import ITEM_TYPES, Bytes, InvalidRequest, digest, elements, item_bytes
 from kernelpath.device.links import RelocatedContent
 from kernelpath.line_counters import LineInstructions, LineTraffic
 from warpcheck import pointers, ptx, simt
@@ -258,7 +258,10 @@ class Case:
             counted: Whether the report includes the counters.
             measures_reads: Whether it includes `most_read`.
         """
-        output_numbers = {output.storage for output in outputs}
+        returned: dict[int, int] = defaultdict(int)
+        for output in outputs:
+            if output.dtype in ITEM_TYPES and min(output.shape, default=0) >= 0:
+                returned[output.storage] += math.prod(output.shape) * item_bytes(output.dtype)
         report = messages.CaseReport(
             outputs=[self._output(output) for output in outputs],
             # The grader numbers the storages of inputs downwards, so descending numbers are the order of the inputs.
@@ -276,7 +279,11 @@ class Case:
             reached=self._reached[0] if len(self._reached) == 1 else {},
             stored=self._stored_bytes[0] if len(self._stored_bytes) == 1 else {},
             workspace=max(
-                (sum(sizes[number] for number in sizes.keys() - output_numbers) for sizes in self._storage_sizes),
+                # An output may be a view of a larger storage, the rest of which is workspace.
+                (
+                    sum(max(nbytes - returned[number], 0) for number, nbytes in sizes.items())
+                    for sizes in self._storage_sizes
+                ),
                 default=0,
             ),
         )
