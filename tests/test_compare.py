@@ -432,3 +432,13 @@ def test_other_faults_are_not_called_a_swizzle(fault: str) -> None:
     finding = compare.check_outputs([output], [truth.double()], {"float32": Tolerance(1e-5, 1e-5)})
     assert finding is not None
     assert "swizzle" not in finding.cause
+
+
+def test_rows_of_zeros_in_a_narrow_matrix_are_not_called_a_swizzle() -> None:
+    """A mask that leads to no column explains nothing."""
+    truth = torch.randn(16, 23)
+    output = truth.clone()
+    output[5:8] = 0
+    finding = compare.check_outputs([output], [truth.double()], {"float32": Tolerance(1e-5, 1e-5)})
+    assert finding is not None
+    assert "swizzle" not in finding.cause

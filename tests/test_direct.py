@@ -70,7 +70,7 @@ LABEL = "n=257 offset=0"
     [
         ("return x", Verdict.WRONG_TYPE, "the output shares the memory of an input"),
         ("return x + x", Verdict.WRONG_VALUES, ""),
-        ("x.zero_(); return x + y", Verdict.MUTATED_INPUT, "an input changed during the call"),
+        ("x.zero_(); return x + y", Verdict.MUTATED_INPUT, "an input was written to during the call"),
         ("raise ValueError('no')", Verdict.CRASHED, "ValueError: no"),
     ],
     ids=["returns an input", "is wrong", "changes an input", "raises"],

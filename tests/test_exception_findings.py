@@ -536,3 +536,10 @@ def test_a_file_in_another_encoding_is_named(content: bytes, said: str, tmp_path
     file.write_bytes(content)
     finding = classify_exception(ValueError("from the lane"), file, loading=True)
     assert (finding.verdict, finding.cause) == (Verdict.COMPILE_ERROR, said)
+
+
+def test_a_line_that_no_file_has_is_left_out() -> None:
+    """A submission makes the exception, and a message has no room for such a number."""
+    error = SyntaxError("bad")
+    error.lineno = 10**30
+    assert classify_exception(error, Path("/folder/kernel.py")).line == 0

@@ -67,7 +67,7 @@ def test_a_right_submission_passes_with_one_star_and_says_what_was_not_measured(
         ("def double(x):\n    return torch.zeros_like(x)\n", "WRONG_VALUES", "double(…)[0] = 0, expected"),
         ("def double(x):\n    return x * float('nan')\n", "WRONG_VALUES", "nan, expected"),
         ("def double(x):\n    return torch.empty_like(x)\n", "NOT_WRITTEN", "1,000 of 1,000 elements of the output"),
-        ("def double(x):\n    y = 2 * x\n    x.zero_()\n    return y\n", "MUTATED_INPUT", "an input changed"),
+        ("def double(x):\n    y = 2 * x\n    x.zero_()\n    return y\n", "MUTATED_INPUT", "an input was written to"),
         ("import time\ntime.perf_counter = time.time\ndef double(x):\n    return 2 * x\n", "TAMPERED", "perf_counter"),
         ("import gc\ndef double(x):\n    gc.get_objects()\n    return 2 * x\n", "ACCESS_DENIED", "get_objects"),
     ],

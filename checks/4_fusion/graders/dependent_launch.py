@@ -9,6 +9,7 @@ from kernelpath.course.problem import arguments
 from kernelpath.grading.by_kind import GradingPlan, plan_kernel_with
 from kernelpath.grading.context import GradingContext
 from kernelpath.grading.job import Job
+from kernelpath.grading.provenance import check_refused_launches
 from kernelpath.verdict import Finding, Verdict
 
 # The largest share of its instructions that the first launch may execute before griddepcontrol.launch_dependents.
@@ -27,6 +28,8 @@ def check_launches(context: GradingContext) -> Finding | None:
     """Return a finding where the launches of the largest case overlap too little."""
     if context.counters is None:
         return None
+    if finding := check_refused_launches(context.counters):
+        return context.job.locate(finding)
     launches = list(zip(context.counters.transcript, context.counters.overlaps, strict=True))
     pairs = [(before, launch) for before, launch in pairwise(launches) if launch[0].programmatic_stream_serialization]
     cause = "no launch follows another one with the attribute for programmatic stream serialization"

@@ -1,7 +1,7 @@
 """Grade linear_attention: besides what every kernel is graded by, tensor cores have to make its products.
 
-The check that negates the results of tensor cores can't be used. Each term of an output goes through two products, and
-is the same again when both are negated.
+The check that negates the results of tensor cores judges each output by itself. A term of the state goes through one
+product and changes its sign. A term of out goes through two products, and is the same again when both are negated.
 """
 
 from __future__ import annotations
@@ -9,20 +9,43 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernelpath.grading.by_kind import GradingPlan, plan_kernel_with
+from kernelpath.grading.cases import CaseRunner
 from kernelpath.grading.context import GradingContext
+from kernelpath.grading.ground_truth import expected_outputs
 from kernelpath.grading.job import Job
-from kernelpath.grading.provenance import check_tensor_cores
-from kernelpath.verdict import Finding
+from kernelpath.grading.provenance import check_tensor_core_output, check_tensor_cores
+from kernelpath.verdict import Finding, Verdict
+from kernelpath.work.runner import SubmissionFailed
 
 
 def plan_grading(job: Job) -> GradingPlan:
-    """Return the plan of a kernel, with a count of what tensor cores compute before the speed is measured."""
-    return plan_kernel_with(job, count_operations)
+    """Return the plan of a kernel, with a check of what tensor cores compute before the speed is measured."""
+    return plan_kernel_with(job, check_products)
 
 
-def count_operations(context: GradingContext) -> Finding | None:
-    """Return a finding where tensor cores can't have made a quarter of the operations of the largest case."""
-    if context.counters is None:
+def check_products(context: GradingContext) -> Finding | None:
+    """Return a finding where tensor cores have not made the products of the largest case."""
+    if context.counters is None or context.machine_runner is None:
         return None
     exercise = replace(context.job.exercise, tensor_cores=True)
-    return context.job.locate(check_tensor_cores(exercise, context.counters))
+    # Tensor cores can't have made a quarter of the operations.
+    if finding := check_tensor_cores(exercise, context.counters):
+        return context.job.locate(finding)
+    context.progress("negating what tensor cores make")
+    plain = next((case.observation for case in context.graded if case.result.case is context.largest), None)
+    try:
+        negated, finding = CaseRunner(context).run_negated(context.machine_runner, context.largest, plain)
+    except SubmissionFailed as error:
+        return context.job.locate(error.finding)
+    if finding is not None:
+        return context.job.locate(finding)
+    expected = expected_outputs(exercise, negated.inputs)
+    # None where the output has changed.
+    out, state = (
+        check_tensor_core_output(exercise, replace(negated, outputs=[output]), [truth])
+        for output, truth in zip(negated.outputs, expected, strict=True)
+    )
+    if state is None and out is None:
+        cause = "one of the two products that make a term of out was not made by mma instructions"
+        return context.job.locate(Finding(Verdict.NO_TENSOR_CORES, cause))
+    return context.job.locate(state)

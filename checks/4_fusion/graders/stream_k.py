@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
-from kernelpath.course.problem import arguments
+from kernelpath.course.problem import Case, arguments
 from kernelpath.grading.by_kind import GradingPlan, plan_kernel_with
 from kernelpath.grading.context import GradingContext
 from kernelpath.grading.job import Job
+from kernelpath.grading.provenance import Observation, check_refused_launches
+from kernelpath.grading.steps import check_limits
 from kernelpath.verdict import Finding, Verdict
 
 # The index of b among the inputs.
@@ -19,24 +23,35 @@ LEAST, MOST = 0.98, 1.1
 
 def plan_grading(job: Job) -> GradingPlan:
     """Return the plan of a kernel, with a check of what the busiest program reads before the speed is measured."""
+    sms = job.exercise.multiprocessors
+    assert sms is not None
 
-    def check_blocks(context: GradingContext) -> Finding | None:
-        """Return a finding where the busiest program of the largest case has more or less than one SM's share of b.
+    def check_case(case: Case, observation: Observation) -> Finding | None:
+        """Return a finding where the busiest program of a case has more or less than one SM's share of b.
 
-        The case has one row of tiles, so a program reads as much of b as it multiplies. Several smaller programs for
-        each SM read less: they are the tiles of a kernel without stream-K, or parts of k of equal size.
+        The largest case has one row of tiles, so a program reads as much of b as it multiplies. Several smaller
+        programs for each SM read less: they are the tiles of a kernel without stream-K, or parts of k of equal size.
         """
-        if context.counters is None:
-            return None
-        b = context.counters.inputs[B]
+        b = observation.inputs[B]
         assert isinstance(b, torch.Tensor)
-        sms = job.exercise.multiprocessors
-        assert sms is not None
-        share = context.counters.most_read[B] / b.nbytes
+        if finding := check_refused_launches(observation):
+            return finding
+        for launch, read in zip(observation.transcript, observation.most_read[B], strict=True):
+            # Useless reads would make one of several programs for each SM the busiest one.
+            if read and (programs := math.prod(launch.grid)) > sms:
+                cause = f"{launch.kernel} divides b among {programs} programs; each of {sms} SMs gets one program"
+                return Finding(Verdict.NO_OVERLAP, f"at {arguments(case)}: {cause}")
+        # Launches follow one another, so the times of their busiest programs add up.
+        share = sum(observation.most_read[B]) / b.nbytes
         if LEAST <= share * sms <= MOST:
             return None
         allowed = f"{LEAST / sms:.1%} to {MOST / sms:.1%} are allowed, since each of {sms} SMs gets one program"
-        cause = f"at {arguments(context.largest)}: the busiest program reads {share:.1%} of b, and {allowed}"
-        return context.job.locate(Finding(Verdict.NO_OVERLAP, cause))
+        cause = f"at {arguments(case)}: the busiest program reads {share:.1%} of b, and {allowed}"
+        return Finding(Verdict.NO_OVERLAP, cause)
+
+    def check_blocks(context: GradingContext) -> Finding | None:
+        if context.counters is None:
+            return None
+        return check_limits(context, [(context.largest, context.counters)], check_case)[1]
 
     return plan_kernel_with(job, check_blocks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +16,10 @@ import numpy as np
 
 from kernelpath.device import large_offsets, messages
 from kernelpath.device.addresses import AddressSpace
-from kernelpath.device.elements import Bytes, InvalidRequest, digest, elements, item_bytes
+from kernelpath.device.elements import ITEM_TYPES, Bytes, InvalidRequest, digest, elements, item_bytes
 from kernelpath.device.links import RelocatedContent
 from kernelpath.line_counters import LineInstructions, LineTraffic
-from warpcheck import pointers, ptx, simt, tensor_map
+from warpcheck import pointers, ptx, simt
 from warpcheck.counters import LineCounters, by_access
 from warpcheck.layout import Access
 from warpcheck.runtime.rank_memory import RankMemory
@@ -102,6 +103,7 @@ class Case:
     _label: str = ""
     _names: Iterator[int] = field(default_factory=itertools.count)
     _input_names: dict[int, str] = field(default_factory=dict)
+    _written_inputs: set[int] = field(default_factory=set)
 
     def begin(self, inputs: messages.Inputs, order: int, label: str = "") -> None:
         """Begin a case. Storages of inputs have negative numbers.
@@ -133,6 +135,7 @@ class Case:
         self._unreached = set()
         self._reached = []
         self._stored_bytes = []
+        self._written_inputs = set()
         for number, content in inputs.storages.items():
             initial = np.frombuffer(content, np.uint8)
             stored = CaseStorage(self._addresses.place(len(content)), self._input_names[number], initial=initial)
@@ -196,6 +199,9 @@ class Case:
             rank_memory=self._rank_memory(buffers.values()) if self.inputs.ranks else (),
         )
         self.launches.append(launch)
+        written = {sample.buffer for sample in launch.accesses if sample.access != Access.LOAD and not sample.shared}
+        reached = {buffer.storage for buffer in request.buffers if buffer.name in written}
+        self._written_inputs |= reached & self.inputs.storages.keys()
         if self.inputs.large_offsets:
             self._unreached |= large_offsets.find_unreached(launch, buffer_spans)
             is_complete = large_offsets.is_complete_sample(launch)
@@ -252,7 +258,10 @@ class Case:
             counted: Whether the report includes the counters.
             measures_reads: Whether it includes `most_read`.
         """
-        output_numbers = {output.storage for output in outputs}
+        returned: dict[int, int] = defaultdict(int)
+        for output in outputs:
+            if output.dtype in ITEM_TYPES and min(output.shape, default=0) >= 0:
+                returned[output.storage] += math.prod(output.shape) * item_bytes(output.dtype)
         report = messages.CaseReport(
             outputs=[self._output(output) for output in outputs],
             # The grader numbers the storages of inputs downwards, so descending numbers are the order of the inputs.
@@ -270,7 +279,11 @@ class Case:
             reached=self._reached[0] if len(self._reached) == 1 else {},
             stored=self._stored_bytes[0] if len(self._stored_bytes) == 1 else {},
             workspace=max(
-                (sum(sizes[number] for number in sizes.keys() - output_numbers) for sizes in self._storage_sizes),
+                # An output may be a view of a larger storage, the rest of which is workspace.
+                (
+                    sum(max(nbytes - returned[number], 0) for number, nbytes in sizes.items())
+                    for sizes in self._storage_sizes
+                ),
                 default=0,
             ),
         )
@@ -283,13 +296,13 @@ class Case:
             self._addresses.forget_spans()
         return report
 
-    def _most_read(self) -> list[int]:
-        """Return for each input storage, in the order of the inputs, the most bytes that one block of a launch read."""
+    def _most_read(self) -> list[list[int]]:
+        """Return for each input storage, in their order, the most bytes that one block of each launch read."""
         spans = []
         for number in sorted(self.inputs.storages, reverse=True):
             stored = self._storages.get(number)
             spans.append((stored.address, stored.address + stored.memory.nbytes) if stored is not None else (0, 0))
-        return [max((launch.most_bytes_read(*span) for launch in self.launches), default=0) for span in spans]
+        return [[launch.most_bytes_read(*span) for launch in self.launches] for span in spans]
 
     def writer(self, storage: int, offset: int) -> messages.LastWriter | None:
         """Return the thread that last wrote a byte of a storage; None if no kernel wrote it."""
@@ -389,6 +402,9 @@ class Case:
         self._memory.written(stored.address)
 
     def _mutated(self, number: int) -> bool:
+        # A store of the same bytes is one, too: it races with others that read the input, and hides who has read it.
+        if number in self._written_inputs:
+            return True
         stored = self._storages.get(number)
         if stored is None or stored.initial is None:
             return False
@@ -478,7 +494,8 @@ class Case:
             return (
                 f"{content.hex()} {[(offset, self._describe_argument(pointer)) for offset, pointer in value.pointers]}"
             )
-        return repr(value)
+        # All NaNs have one text, but a kernel sees the bits of each.
+        return repr(value) if value == value else struct.pack("<d", value).hex()
 
 
 def sum_accesses(launches: Iterable[simt.Launch]) -> list[LineTraffic]:
@@ -557,7 +574,8 @@ def zero_padding(module: simt.Module, request: messages.Launch) -> list[int | fl
     """Return the arguments of a launch, with zeros in the bytes that its kernel does not read.
 
     The padding of a struct that the host passes by value, and the unused end of a tensor map, hold leftover bytes. They
-    must not make two transcripts differ.
+    must not make two transcripts differ. What a kernel reads of 128 bytes shows whether they are a tensor map: a host
+    may give any struct the look of one.
     """
     arguments = list(request.arguments)
     if not any(isinstance(value, messages.Blob) for value in arguments):
@@ -565,7 +583,5 @@ def zero_padding(module: simt.Module, request: messages.Launch) -> list[int | fl
     for number, unread in enumerate(ptx.unread(module.parsed.functions[request.kernel])[: len(arguments)]):
         value = arguments[number]
         if isinstance(value, messages.Blob):
-            end = tensor_map.READ if pointers.is_tensor_map(value.content) else len(value.content)
-            content = ptx.clear_bytes(value.content, unread | set(range(end, len(value.content))))
-            arguments[number] = messages.Blob(content, value.pointers)
+            arguments[number] = messages.Blob(ptx.clear_bytes(value.content, unread), value.pointers)
     return arguments

@@ -17,7 +17,7 @@ class InvalidRequest(Exception):
     """A request that the machine refuses. An honest client does not make one."""
 
 
-_ITEM_TYPES = {
+ITEM_TYPES = {
     "bool": "u1",
     "uint8": "u1",
     "int8": "u1",
@@ -40,7 +40,7 @@ _ITEM_TYPES = {
 
 def item_bytes(dtype: str) -> int:
     """Return the bytes of an element."""
-    return np.dtype(_ITEM_TYPES[dtype]).itemsize
+    return np.dtype(ITEM_TYPES[dtype]).itemsize
 
 
 def elements(memory: Bytes, ref: messages.TensorRef) -> Bytes:
@@ -49,7 +49,7 @@ def elements(memory: Bytes, ref: messages.TensorRef) -> Bytes:
     Raises:
         InvalidRequest: The reference is not a view inside the storage.
     """
-    if ref.dtype not in _ITEM_TYPES or len(ref.shape) != len(ref.strides) or len(ref.shape) > 16:
+    if ref.dtype not in ITEM_TYPES or len(ref.shape) != len(ref.strides) or len(ref.shape) > 16:
         raise InvalidRequest("an output is not a tensor")
     if min([ref.offset, *ref.strides, *ref.shape]) < 0:
         raise InvalidRequest("an output has a negative stride, offset or extent")

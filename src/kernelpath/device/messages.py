@@ -360,8 +360,8 @@ class CaseReport(Message, frozen=True):
             bytes, of its accesses to each storage.
         stored: For such a case, the bytes that its blocks stored to each storage, if it made no bulk stores.
         overlaps: The overlap that each launch allows, in their order.
-        most_read: For each input storage, in the order of the inputs, the most bytes of it that one block of a launch
-            read, if the request asks for it.
+        most_read: For each input storage, in the order of the inputs, the most bytes of it that one block of each
+            launch read, if the request asks for it.
     """
 
     outputs: Sequence[Output]
@@ -376,7 +376,7 @@ class CaseReport(Message, frozen=True):
     reached: Mapping[int, int] = {}
     stored: Mapping[int, int] = {}
     overlaps: Sequence[GridOverlap] = ()
-    most_read: Sequence[int] = ()
+    most_read: Sequence[Sequence[int]] = ()
 
 
 class LaunchProfile(Message, frozen=True):

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 import torch
 
-from kernelpath.course.problem import arguments
+from kernelpath.course.problem import Case, arguments
 from kernelpath.grading.by_kind import GradingPlan, plan_kernel_with
 from kernelpath.grading.context import GradingContext
 from kernelpath.grading.job import Job
+from kernelpath.grading.provenance import Observation
+from kernelpath.grading.steps import check_limits
 from kernelpath.verdict import Finding, Verdict
 
 # The multiprocessors of an H200.
@@ -24,20 +26,26 @@ def plan_shared_reads(job: Job, inputs: Mapping[str, int]) -> GradingPlan:
         inputs: The index of each input whose reads are limited, by its name in the statement.
     """
 
-    def check_blocks(context: GradingContext) -> Finding | None:
-        """Return a finding where a block of the largest case reads more of an input than one SM's share."""
+    def check_case(case: Case, observation: Observation) -> Finding | None:
         # Neither the size of a grid nor the number of blocks that read shows this: some may have nothing to read, or
         # little.
-        if context.counters is None:
-            return None
         for name, index in inputs.items():
-            tensor = context.counters.inputs[index]
+            tensor = observation.inputs[index]
             assert isinstance(tensor, torch.Tensor)
-            share = context.counters.most_read[index] / tensor.nbytes
+            # Launches follow one another, so the times of their busiest blocks add up.
+            share = sum(observation.most_read[index]) / tensor.nbytes
             if share * SMS > 1:
                 limit = f"at most {1 / SMS:.2%} are allowed, the share of one of {SMS} SMs"
-                cause = f"at {arguments(context.largest)}: a block reads {share:.2%} of {name}, {limit}"
-                return context.job.locate(Finding(Verdict.NO_OVERLAP, cause))
+                launches = sum(map(bool, observation.most_read[index]))
+                blocks = "a block reads" if launches == 1 else f"the busiest blocks of {launches} launches read"
+                cause = f"at {arguments(case)}: {blocks} {share:.2%} of {name}, {limit}"
+                return Finding(Verdict.NO_OVERLAP, cause)
         return None
+
+    def check_blocks(context: GradingContext) -> Finding | None:
+        """Return a finding where a block of the largest case reads more of an input than one SM's share."""
+        if context.counters is None:
+            return None
+        return check_limits(context, [(context.largest, context.counters)], check_case)[1]
 
     return plan_kernel_with(job, check_blocks)

@@ -30,7 +30,7 @@ _MAX_ARGUMENT_CHARACTERS = 100
 # Parts of the names of kernels that torch.zeros and torch.full run, and that copy a table to the GPU: no computation.
 _FILLS = ("Memset", "FillFunctor", "Memcpy HtoD")
 
-MUTATED = Finding(Verdict.MUTATED_INPUT, "an input changed during the call")
+MUTATED = Finding(Verdict.MUTATED_INPUT, "an input was written to during the call")
 
 
 # The share of a case's operations that tensor cores must do.
@@ -53,8 +53,8 @@ class Observation:
         tensor_core_operations: The operations that tensor cores can have done on the PTX machine, at most.
         workspace: The most bytes besides inputs and outputs that a launch found on the PTX machine.
         overlaps: The overlap that programmatic dependent launch allows each launch on the PTX machine.
-        most_read: For each input storage, the most bytes of it that one block of a launch read on the PTX machine, for
-            the largest case of an exercise that measures reads.
+        most_read: For each input storage, the most bytes of it that one block of each launch read on the PTX machine,
+            for the largest case of an exercise that measures reads.
         flops: The operations of the case.
         operators: The operators that the submission called on the host.
         places: Where the outputs are in the PTX machine's memory.
@@ -71,7 +71,7 @@ class Observation:
     tensor_core_operations: int = 0
     workspace: int = 0
     overlaps: Sequence[GridOverlap] = ()
-    most_read: Sequence[int] = ()
+    most_read: Sequence[Sequence[int]] = ()
     flops: int = 0
     operators: Sequence[messages.OperatorCall] = ()
     places: Sequence[TensorRef] = field(default=(), repr=False)
@@ -162,6 +162,19 @@ def check_launch_count(exercise: Exercise, transcript: Sequence[LaunchEntry]) ->
         f"{exercise.entry} launches {len(transcript)} kernels for this call; at most {exercise.launches} are allowed"
     )
     return Finding(Verdict.WRONG_VALUES, cause)
+
+
+def check_refused_launches(observation: Observation) -> Finding | None:
+    """Return a finding where the machine refused a launch, and the submission caught the exception.
+
+    Such a launch is in the transcript alone. Nothing is known of it that is known of a launch that ran.
+    """
+    if len(observation.transcript) == len(observation.overlaps):
+        return None
+    refused = len(observation.transcript) - len(observation.overlaps)
+    return Finding(
+        Verdict.CRASHED, f"a GPU refuses {refused:,} of the {len(observation.transcript):,} launches of a call"
+    )
 
 
 # PyTorch's operators that multiply matrices: where one is called, a library does the work of the tensor cores.

@@ -107,14 +107,14 @@ def check_counters(context: GradingContext) -> Finding | None:
         return finding or check_case_counters(exercise, case, observation)
 
     if context.cpu_shadow is None:
-        context.counters, finding = _check_limits(context, context.observations(), check_case)
+        context.counters, finding = check_limits(context, context.observations(), check_case)
         return finding
     context.progress("counting on the PTX machine")
     # The shadow has run beside the GPU since `start_cpu_shadow`, so most of the time there is nothing left to wait for.
     observation, finding = context.cpu_shadow.wait_for_counters()
     if finding is not None:
         return context.job.locate(finding)
-    context.counters, finding = _check_limits(context, [(context.largest, observation)], check_case)
+    context.counters, finding = check_limits(context, [(context.largest, observation)], check_case)
     return finding
 
 
@@ -129,7 +129,7 @@ def check_case_counters(exercise: Exercise, case: Case, observation: Observation
     )
 
 
-def _check_limits(
+def check_limits(
     context: GradingContext, observations: Sequence[tuple[Case, Observation | None]], check_case: CaseLimits
 ) -> tuple[Observation | None, Finding | None]:
     """Return the observation with the counters to report, and the first limit that a case exceeds.
@@ -254,7 +254,7 @@ def check_network(context: GradingContext) -> Finding | None:
         assert observation.log is not None
         return network.check_case(exercise, case, observation.log)
 
-    _, finding = _check_limits(context, context.observations(), check_case)
+    _, finding = check_limits(context, context.observations(), check_case)
     return finding
 
 

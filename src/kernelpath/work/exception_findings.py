@@ -62,6 +62,9 @@ _MOST_CAUSES = 100
 _MOST_PTXAS_ERRORS = 3
 _MOST_CHARACTERS = 100_000
 
+# The largest line number of a line table. A greater number may not fit into a message.
+_MAX_LINE = (1 << 32) - 1
+
 # Folders with sources of the learner's besides the submission's folder, as this process sees them.
 PROJECTS: list[Path] = []
 
@@ -91,7 +94,7 @@ def _plain_finding(finding: Finding, loading: bool) -> Finding:
     verdict = finding.verdict
     if not isinstance(verdict, Verdict) or verdict.passed:
         verdict = Verdict.COMPILE_ERROR if loading else Verdict.CRASHED
-    line = finding.line if type(finding.line) is int and finding.line >= 0 else 0
+    line = finding.line if type(finding.line) is int and 0 <= finding.line <= _MAX_LINE else 0
     return Finding(verdict, _plain_text(finding.cause), _plain_text(finding.file), line)
 
 

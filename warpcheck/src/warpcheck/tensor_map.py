@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 BYTES = 128
-READ = 60  # of them, in im2col mode 64; what follows may be left as it was
+READ, READ_IM2COL = 60, 64  # of them, in im2col mode; what follows may be left as it was
 ALIGNMENT = 64
 AXES = 5
 MAX_BOX = 256

@@ -27,7 +27,7 @@ PROBLEM = replace(
         {"m": 16, "n": 24, "k": 8200},
         {"m": 16, "n": 40, "k": 16_384},
     ),
-    vary=("n",),
+    vary=("m", "n"),
     unordered=unordered,
     limits=(
         {"m": 1, "n": 1, "k": 8},

@@ -27,7 +27,18 @@ def extreme(rng: torch.Generator, x: torch.Tensor) -> None:
 
 
 def unordered(rng: torch.Generator, x: torch.Tensor) -> None:
-    """Change nothing: integers add exactly in any order, so a kernel that is right gives the same bits."""
+    """Let the prefix sums stay at 0, at 1, and at the greatest int32 for a quarter each, or at 0, -1, and the least.
+
+    Integers add exactly in any order, so any values show an order that a kernel must not depend on. With these, a
+    kernel that takes such a number for a sum which is still missing waits forever.
+    """
+    sign = 1 if x.numel() % 2 == 0 else -1
+    quarter = x.numel() // 4
+    x[: 3 * quarter] = 0
+    # No sum of neighbors overflows: the last quarter leads back towards 0.
+    x[3 * quarter :].abs_().mul_(-sign)
+    x[quarter] = sign
+    x[2 * quarter] = (1 << 31) - 2 if sign > 0 else 1 - (1 << 31)
 
 
 PROBLEM = Problem(

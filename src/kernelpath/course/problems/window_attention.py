@@ -152,15 +152,15 @@ def case(tokens: int, head: int, window: int, sinks: int, *, batch: int = 1, hea
 
 PROBLEM = Problem(
     inputs=inputs,
-    # Windows and sinks of less than a tile, of more than one, of more than all tokens, and at the ends of tiles.
+    # Windows and sinks of less than a tile, of more than one, as large as an int, and at the ends of tiles.
     cases=(
         case(1, 64, 1, 0),
         case(65, 64, 1, 0, heads=6, kv_heads=3),
         case(130, 64, 16, 4, batch=2, heads=2, kv_heads=1),
-        case(129, 128, 500, 4, heads=2, kv_heads=2),
+        case(129, 128, (1 << 31) - 1, 4, heads=2, kv_heads=2),
         case(257, 64, 64, 64, heads=2, kv_heads=1),
         case(300, 64, 33, 130),
-        case(70, 64, 8, 100),
+        case(70, 64, 8, (1 << 31) - 1),
         case(2000, 64, 250, 4),
     ),
     vary=("tokens",),

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from warpcheck.ptx.records import SIZES, Address, Function, Group, Immediate, Instruction, Operand, Register, Symbol
-from warpcheck.tensor_map import BYTES as TENSOR_MAP_BYTES
+from warpcheck.tensor_map import READ, READ_IM2COL
 
 __all__ = ["clear_bytes", "unread"]
 
@@ -23,19 +23,23 @@ def unread(kernel: Function) -> list[frozenset[int]]:
     """
     unread_bytes = {parameter.name: set(range(parameter.size)) for parameter in kernel.params}
     places: dict[str, Place] = {}  # what registers hold, as far as it is an address of a parameter
-    for instruction in kernel.body:
-        used = [
-            place for place in (_place_of(o, places, unread_bytes) for o in _flatten(instruction.operands)) if place
-        ]
-        if not used:
-            continue
-        if target := _moves(instruction, places, unread_bytes):
-            places[target[0]] = target[1]
-            continue
-        nbytes = _bytes_read(instruction)
-        for name, start in used:
-            # Its address is taken, so any byte may be read through a pointer.
-            unread_bytes[name] -= set(range(start, start + nbytes)) if nbytes else unread_bytes[name]
+    known_places = -1
+    # A jump backward may lead to a use that is above the assignment, so the text is read until no register is new.
+    while len(places) > known_places:
+        known_places = len(places)
+        for instruction in kernel.body:
+            used = [
+                place for place in (_place_of(o, places, unread_bytes) for o in _flatten(instruction.operands)) if place
+            ]
+            if not used:
+                continue
+            if target := _moves(instruction, places, unread_bytes):
+                places[target[0]] = target[1]
+                continue
+            nbytes = _bytes_read(instruction)
+            for name, start in used:
+                # Its address is taken, so any byte may be read through a pointer.
+                unread_bytes[name] -= set(range(start, start + nbytes)) if nbytes else unread_bytes[name]
     return [frozenset(unread_bytes[parameter.name]) for parameter in kernel.params]
 
 
@@ -78,7 +82,9 @@ def _bytes_read(instruction: Instruction) -> int:
         # A vector load reads all of its elements.
         parts = next((int(modifier[1:]) for modifier in modifiers if modifier in ("v2", "v4", "v8")), 1)
         return parts * SIZES[modifiers[-1]]
-    return TENSOR_MAP_BYTES if "tensor" in modifiers or "tensormap" in modifiers else 0
+    if "tensor" in modifiers or "tensormap" in modifiers:
+        return READ_IM2COL if any(modifier.startswith("im2col") for modifier in modifiers) else READ
+    return 0
 
 
 def _flatten(operands: Iterable[Operand]) -> Iterator[Operand]:
