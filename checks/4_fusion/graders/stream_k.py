@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 
 from kernelpath.course.problem import Case, arguments
-from kernelpath.grading.by_kind import GradingPlan, plan_kernel_with
+from kernelpath.grading.by_kind import GradingPlan, plan_kernel, plan_kernel_with
 from kernelpath.grading.context import GradingContext
 from kernelpath.grading.job import Job
 from kernelpath.grading.provenance import Observation, check_refused_launches
-from kernelpath.grading.steps import check_limits
+from kernelpath.grading.steps import check_counters, check_limits
 from kernelpath.verdict import Finding, Verdict
+
+# What a report from a GPU says about the limits.
+NOT_LIMITED = "bytes and the work of each SM: limited on {sms} simulated SMs alone; kp check stream_k --device cpu"
 
 # The index of b among the inputs.
 B = 1
@@ -22,9 +26,16 @@ LEAST, MOST = 0.98, 1.1
 
 
 def plan_grading(job: Job) -> GradingPlan:
-    """Return the plan of a kernel, with a check of what the busiest program reads before the speed is measured."""
+    """Return the plan of a kernel, with a check of what the busiest program reads before the speed is measured.
+
+    The limits on bytes hold for as many SMs as the exercise simulates. On a GPU, which has more, the largest case is
+    divided into many more parts, so its bytes are counted there, but not limited.
+    """
     sms = job.exercise.multiprocessors
     assert sms is not None
+    if job.device == "cuda":
+        plan = plan_kernel(job)
+        return replace(plan, steps=[count_bytes if step is check_counters else step for step in plan.steps])
 
     def check_case(case: Case, observation: Observation) -> Finding | None:
         """Return a finding where the busiest program of a case has more or less than one SM's share of b.
@@ -55,3 +66,13 @@ def plan_grading(job: Job) -> GradingPlan:
         return check_limits(context, [(context.largest, context.counters)], check_case)[1]
 
     return plan_kernel_with(job, check_blocks)
+
+
+def count_bytes(context: GradingContext) -> Finding | None:
+    """Count the largest case on the PTX machine beside a GPU, for the report and for the check of tensor cores."""
+    context.not_measured.append(NOT_LIMITED.format(sms=context.job.exercise.multiprocessors))
+    if context.cpu_shadow is None:
+        return None
+    context.progress("counting on the PTX machine")
+    context.counters, finding = context.cpu_shadow.wait_for_counters()
+    return context.job.locate(finding)
