@@ -53,7 +53,7 @@ tests: $(INSTALLED)
 	$(PYTEST) -m "not gpu and not weekly"
 
 unit: $(INSTALLED)
-	$(PYTEST) -m "unit and not gpu"
+	$(PYTEST) -m "unit and not gpu and not weekly"
 
 gradings: $(INSTALLED)
 	$(PYTEST) -m "not unit and not gpu and not weekly" --shard $(SHARD)
@@ -63,8 +63,8 @@ gradings: $(INSTALLED)
 weekly: $(INSTALLED)
 	$(PYTEST) -m "weekly and not gpu" --shard $(SHARD)
 
-# Those of the weekly tests that concern a week whose files differ from a revision, committed or not. pytest ends with 5
-# if there are none.
+# Those of the weekly tests that concern what differs from a revision, committed or not. pytest ends with 5 if there are
+# none.
 SINCE ?= origin/main
 
 changed: $(INSTALLED)

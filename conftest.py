@@ -15,7 +15,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--shard", type=selection.parse_shard, default=(1, 1), metavar="K/N", help="run only part K of N of the tests"
     )
     parser.addoption(
-        "--changed", metavar="REVISION", help="run only tests of weeks whose files differ from this Git revision"
+        "--changed", metavar="REVISION", help="run only tests that concern what differs from this Git revision"
     )
 
 
@@ -31,8 +31,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     number, count = config.getoption("shard")
     chosen = [item for item in items if selection.shard_of(selection.group_of(item.path, item.name), count) == number]
     if revision := config.getoption("changed"):
-        weeks = selection.changed_weeks(config.rootpath, revision)
-        chosen = [item for item in chosen if selection.week_of(item.name) in weeks]
+        changed = selection.changed_paths(config.rootpath, revision)
+        chosen = [item for item in chosen if selection.concerns(item.path.name, item.name, changed)]
     if len(chosen) < len(items):
         config.hook.pytest_deselected(items=set(items) - set(chosen))
         items[:] = chosen

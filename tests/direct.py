@@ -407,8 +407,8 @@ def sentinels(root: Path) -> frozenset[Planted]:
     """Return the submissions that every run tests: the first of each kind. `make weekly` tests the others.
 
     Of the wrong ones that are graded, a kind is a lane with a verdict, with a row of test_rejects.ROWS, or with offsets
-    that overflow. Of the wrong ones that are called directly, it is a lane with a verdict. Honest ones are of a kind if
-    they share a lane and are tested in the same way.
+    that overflow. Of the wrong ones that are called directly, which test the PTX machine alone, it is a lane or a
+    verdict. Honest ones are of a kind if they share a lane and are tested in the same way.
     """
     chosen: list[Planted] = []
     covered: set[tuple[object, ...]] = set()
@@ -425,11 +425,11 @@ def _kinds(submission: Planted, root: Path) -> set[tuple[object, ...]]:
     is_graded = submission in graded(root)
     if submission.is_honest:
         return {(lane, "honest", is_graded, is_graded and submission in with_addresses(root))}
-    kinds: set[tuple[object, ...]] = {(lane, submission.verdict, is_graded)}
-    if is_graded:
-        kinds.add((lane, row(submission)))
-        if submission.options.get("case") == LARGE_OFFSETS:
-            kinds.add((lane, LARGE_OFFSETS))
+    if not is_graded:
+        return {(lane, "called"), (submission.verdict, "called")}
+    kinds: set[tuple[object, ...]] = {(lane, submission.verdict), (lane, row(submission))}
+    if submission.options.get("case") == LARGE_OFFSETS:
+        kinds.add((lane, LARGE_OFFSETS))
     return kinds
 
 

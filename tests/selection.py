@@ -3,8 +3,8 @@
 `make quick` and the workflow's job for unit tests take the class `unit`, the shards of the workflow all others, and
 `make test` everything. The classes are markers too: pytest -m gradings.
 
-Tests with the mark `weekly` are left to `make weekly`. `make changed SINCE=main` runs those of them that concern an
-exercise or a week whose files differ from the branch `main`.
+Tests with the mark `weekly` are left to `make weekly`. `make changed SINCE=main` runs those of them that concern what
+differs from the branch `main`: an exercise or a week, or the subject of a file of tests.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import subprocess
 import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 # In the order in which they run: the largest groups come first, so that no process ends long before the others.
@@ -20,9 +21,35 @@ CLASSES = ("notebooks", "gradings", "unit")
 # Files that run notebooks.
 NOTEBOOKS = frozenset({"test_notebook_runs.py"})
 
-# The notebooks that every run executes, one of each phase. The others are executed weekly.
-SENTINEL_NOTEBOOKS = frozenset(
-    {"week01_threads", "week06_reductions", "week09_model", "week13_fusion", "week17_layouts"}
+# The notebooks that every run executes: of each phase that has a short one. The others are executed weekly.
+SENTINEL_NOTEBOOKS = frozenset({"week01_threads", "week06_reductions", "week09_model", "week17_layouts"})
+
+# The exercises whose stub, answer, and negative controls every run grades: one of each lane and kind, and of each
+# architecture that kernels are graded for. The others are graded weekly.
+SENTINEL_EXERCISES = frozenset(
+    {
+        "w01b_vector_add",
+        "w01d_host_program",
+        "w03a_benchmark",
+        "w03d_occupancy",
+        "w05b_profile",
+        "w07c_custom_operator",
+        "w08d_repair_tiles",
+        "w09c_autotune",
+        "w10a_fused_softmax",
+        "w11e_quantize",
+        "w16b_all_reduce",
+        "w16d_kernel_library",
+        "w16f_repair_flags",
+        "w17a_layout",
+        "w18a_vector_copy",
+        "w21b_wgmma_gemm",
+        "w22e_change_gemm",
+        "w24b_portability",
+        "w24e_upstream",
+        "w26b_dependent_launch",
+        "w31b_nvfp4_gemm",
+    }
 )
 
 # Files that grade submissions to the course's exercises, or compile so many kernels that they take more than 10 s.
@@ -75,19 +102,31 @@ GRADINGS = frozenset(
     }
 )
 
-# Files of gradings that other tests of every run cover in part, and that only a change of the grader, of the PTX
-# machine, or of a compiler is likely to break.
-WEEKLY = frozenset(
-    {
-        "test_cards.py",
-        "test_doctor.py",
-        "test_empty_products.py",
-        "test_fused_twists.py",
-        "test_hopper_twists.py",
-        "test_operator_twists.py",
-        "test_twists.py",
-    }
-)
+# Files whose tests run weekly, since a change of their subject alone is likely to break them and other tests of every
+# run cover it in part. The subject is a list of paths in the checkout, or of their beginnings.
+_MACHINE = "warpcheck/src/warpcheck/"
+_GRADING = "src/kernelpath/grading/"
+_FRONTENDS = f"{_MACHINE}frontends/"
+WEEKLY: Mapping[str, tuple[str, ...]] = {
+    "test_blackwell_recorder.py": ("benchmarks/blackwell.py",),
+    "test_cards.py": ("src/kernelpath/dev/cards.py", "results/cards.json"),
+    "test_doctor.py": ("src/kernelpath/doctor.py", "src/kernelpath/packages.py"),
+    "test_empty_products.py": ("src/kernelpath/course/problems/",),
+    "test_fused_twists.py": (_GRADING, "checks/4_fusion/"),
+    "test_gradescope.py": ("src/kernelpath/dev/gradescope.py", "src/kernelpath/school/"),
+    "test_hardware.py": (f"{_MACHINE}runtime/", f"{_MACHINE}isa/", "results/"),
+    "test_hopper_spills.py": ("solutions/5_cute/", _FRONTENDS),
+    "test_hopper_twists.py": (_GRADING, "checks/5_cute/"),
+    "test_ladders.py": ("solutions/",),
+    "test_operator_twists.py": (_GRADING, "checks/2_cuda/"),
+    "test_pallas.py": ("src/kernelpath/work/pallas.py", "src/kernelpath/work/worker.py"),
+    "test_repair.py": ("checks/", f"{_GRADING}graders/"),
+    "test_target.py": ("src/kernelpath/grading/devices.py", f"{_MACHINE}target.py"),
+    "test_tensor_parallel.py": ("benchmarks/tensor_parallel.py",),
+    "test_torchrun.py": ("src/kernelpath/course/", "solutions/4_fusion/"),
+    "test_twins.py": (_GRADING, "src/kernelpath/device/"),
+    "test_twists.py": (_GRADING, "checks/1_architecture/"),
+}
 
 _ID = re.compile(r"\[(?:(?P<exercise>w\d+[a-z]_\w+)/|(?P<whole>.+)\]$)")
 
@@ -115,24 +154,36 @@ def group_of(path: Path, name: str) -> str:
     return f"{folder}{path.name} {exercise or parameter or ''}".strip()
 
 
-def changed_weeks(root: Path, revision: str) -> frozenset[str]:
-    """Return the weeks, such as "04", that own a file of the checkout which differs from a Git revision.
+def changed_paths(root: Path, revision: str) -> list[str]:
+    """Return the files of the checkout that differ from a Git revision.
 
     Files that are not tracked yet count, ignored files do not. Raises subprocess.CalledProcessError if Git does not
     know the revision.
     """
     commands = (["diff", "--name-only", revision], ["ls-files", "--others", "--exclude-standard"])
-    paths = "".join(
-        subprocess.run(["git", "-C", str(root), *command], capture_output=True, text=True, check=True).stdout
+    return [
+        path
         for command in commands
-    )
-    return frozenset(_WEEK.findall(paths))
+        for path in subprocess.run(
+            ["git", "-C", str(root), *command], capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+    ]
 
 
-def week_of(name: str) -> str | None:
-    """Return the week that a test concerns by the exercise or the notebook in its name."""
-    match = _WEEK.search(name)
-    return match[1] if match else None
+def concerns(file: str, name: str, changed: Sequence[str]) -> bool:
+    """Return whether a test concerns what has changed.
+
+    A test of an exercise or a notebook, which its name has, concerns their week; other tests of a file in `WEEKLY`
+    concern the subject of the file.
+
+    Args:
+        file: The name of the file of tests.
+        name: The name of the test, with its parameters in brackets.
+        changed: The paths that have changed.
+    """
+    if match := _WEEK.search(name):
+        return match[1] in _WEEK.findall(" ".join(changed))
+    return any(path.startswith(WEEKLY.get(file, ())) or path.endswith(f"tests/{file}") for path in changed)
 
 
 _WEEK = re.compile(r"\bw(?:eek)?(\d\d)(?=[a-z]?_)")

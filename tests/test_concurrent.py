@@ -53,7 +53,10 @@ def grade_later(item: ExerciseRef, delay: float) -> Report:
     return grade.grade(item, item.solution, device="cpu", seed=1)
 
 
-@pytest.mark.parametrize("name", ["vector_add", "vector_add_triton", "vector_copy"])
+@pytest.mark.parametrize(
+    "name",
+    ["vector_add_triton", *(pytest.param(name, marks=pytest.mark.weekly) for name in ("vector_add", "vector_copy"))],
+)
 def test_gradings_of_one_file_at_the_same_time_end_alike(name: str) -> None:
     item = registry.find(name)
     with ThreadPoolExecutor(GRADINGS) as pool:

@@ -1,6 +1,7 @@
 """Every exercise: its stub is not started; answer and reference kernel pass. `test_dev` tests the other invariants.
 
-Every run calls each answer in few cases. Whole gradings of answers and reference kernels run weekly.
+Every run calls the answers of a few exercises of each kind in few cases, and grades their stubs and negative controls;
+`make weekly` does so with the others, and grades all answers and reference kernels in all cases.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from kernelpath.dev import controls
 from kernelpath.dev.invariants import STARS_OF_AN_ANSWER
 from kernelpath.grading.grade import grade
 from kernelpath.verdict import Verdict
+from tests import selection
 from tests.conftest import Solutions
 from tests.direct import FEW, Caller
 from tests.few_cases import grade_in_few_cases, has_few_cases
@@ -21,17 +23,29 @@ from tests.few_cases import grade_in_few_cases, has_few_cases
 ITEMS = registry.exercises()
 
 each_exercise = pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.solution.stem)
+# As `each_exercise`, with the mark `weekly` for all but the sentinels.
+each_exercise_in_turn = pytest.mark.parametrize(
+    "item",
+    [
+        pytest.param(
+            item,
+            id=item.solution.stem,
+            marks=[] if item.solution.stem in selection.SENTINEL_EXERCISES else [pytest.mark.weekly],
+        )
+        for item in ITEMS
+    ],
+)
 each_exercise_with_expert = pytest.mark.parametrize(
     "item", [item for item in ITEMS if item.has_expert], ids=lambda item: item.solution.stem
 )
 
 
-@each_exercise
+@each_exercise_in_turn
 def test_the_stub_is_not_started(item: ExerciseRef) -> None:
     assert grade(item, item.stub, device="cpu").verdict is Verdict.NOT_STARTED
 
 
-@each_exercise
+@each_exercise_in_turn
 def test_the_answer_passes_in_few_cases(item: ExerciseRef, caller: Caller) -> None:
     exercise = registry.load(item)
     if exercise.kind == "kernel":
@@ -84,6 +98,6 @@ def test_an_answer_takes_two_stars_on_a_gpu(item: ExerciseRef) -> None:
     assert report.stars >= min(item.stars, STARS_OF_AN_ANSWER), report.cause
 
 
-@each_exercise
+@each_exercise_in_turn
 def test_wrong_answers_are_rejected(item: ExerciseRef) -> None:
     assert list(controls.find_violations(item)) == []

@@ -196,6 +196,7 @@ del JITFunction._do_compile
 RUN = "import sys; sys.path.insert(0, {folder!r}); from kernelpath import cli; cli.main({arguments!r})"
 
 
+@pytest.mark.weekly
 def test_doctor_and_a_verdict_show_the_sentence_and_the_way_out(tmp_path: Path) -> None:
     fake = tmp_path / "triton" / "__init__.py"
     fake.parent.mkdir()

@@ -31,13 +31,13 @@ def test_unit_tests_and_gradings_are_all_that_make_test_runs() -> None:
     expressions = {target: of_pytest(target)[1] for target in ("tests", "unit", "gradings")}
     assert expressions == {
         "tests": "not gpu and not weekly",
-        "unit": "unit and not gpu",
+        "unit": "unit and not gpu and not weekly",
         "gradings": "not unit and not gpu and not weekly",
     }
     assert of_pytest("weekly")[1] == "weekly and not gpu"
 
 
-def test_the_weekly_tests_of_changed_weeks_are_chosen_by_a_revision() -> None:
+def test_the_weekly_tests_of_what_changed_are_chosen_by_a_revision() -> None:
     (command,) = (line for line in commands("changed", "SINCE=main~3") if line.startswith(".venv/bin/pytest"))
     assert command.endswith('-m "weekly and not gpu" --changed main~3 || test $? -eq 5')
 

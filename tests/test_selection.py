@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from kernelpath.course import registry
+from kernelpath.course.registry import ExerciseRef
 from tests import selection
 from tests.notebooks import NOTEBOOKS
 
@@ -24,7 +27,7 @@ GRADING_FIXTURES = {"solutions"}
 def test_every_file_is_of_one_class() -> None:
     names = {path.name for path in FILES}
     assert names >= selection.NOTEBOOKS | selection.GRADINGS | selection.GROUPED_BY_ID, "a file has gone"
-    assert selection.WEEKLY < selection.GRADINGS
+    assert names >= selection.WEEKLY.keys()
     assert not selection.NOTEBOOKS & selection.GRADINGS
     assert {selection.class_of(path) for path in FILES} == set(selection.CLASSES)
 
@@ -68,26 +71,48 @@ def test_a_shard_that_does_not_exist_is_refused(text: str) -> None:
         selection.parse_shard(text)
 
 
-def test_every_run_executes_a_notebook_of_each_phase() -> None:
+def test_every_run_executes_a_notebook_of_each_phase_with_a_short_one() -> None:
     chosen = [path for path in NOTEBOOKS if path.stem in selection.SENTINEL_NOTEBOOKS]
     assert len(chosen) == len(selection.SENTINEL_NOTEBOOKS)
-    assert sorted(path.parent.name for path in chosen) == sorted({path.parent.name for path in NOTEBOOKS})
+    assert {path.parent.name for path in NOTEBOOKS} - {path.parent.name for path in chosen} == {"4_fusion"}
+
+
+def test_every_run_grades_an_exercise_of_each_kind() -> None:
+    def kinds(items: Iterable[ExerciseRef]) -> set[tuple[str, ...]]:
+        exercises = [(item.lane, registry.load(item)) for item in items]
+        return {(lane, exercise.kind) for lane, exercise in exercises} | {
+            (lane, exercise.kind, exercise.arch) for lane, exercise in exercises if exercise.kind == "kernel"
+        }
+
+    items = registry.exercises()
+    chosen = [item for item in items if item.solution.stem in selection.SENTINEL_EXERCISES]
+    assert len(chosen) == len(selection.SENTINEL_EXERCISES)
+    assert kinds(chosen) == kinds(items)
+
+
+@pytest.mark.parametrize("subject", sorted({path for paths in selection.WEEKLY.values() for path in paths}))
+def test_the_subject_of_a_weekly_file_is_there(subject: str) -> None:
+    assert list(TESTS.parent.glob(f"{subject}*"))
 
 
 @pytest.mark.parametrize(
-    ("name", "week"),
+    ("file", "name", "concerned"),
     [
-        ("test_without_a_gpu[w04b_matmul_tiled/RACE_no_barrier]", "04"),
-        ("test_runs_without_a_gpu[week25_scans]", "25"),
-        ("test_the_stub_is_not_started[vector_add]", None),
-        ("test_a[draw04_x]", None),
+        ("test_rejects.py", "test_without_a_gpu[w02b_matrix_add_triton/RACE_no_barrier]", True),
+        ("test_notebook_runs.py", "test_runs_without_a_gpu[week02_memory]", True),
+        ("test_rejects.py", "test_without_a_gpu[w03b_coalescing/RACE_no_barrier]", False),
+        ("test_doctor.py", "test_a", True),  # its subject
+        ("test_cards.py", "test_a", True),  # the file itself
+        ("test_twins.py", "test_a", False),
+        ("test_wire.py", "test_a[draw02_x]", False),
     ],
 )
-def test_a_test_concerns_a_week(name: str, week: str | None) -> None:
-    assert selection.week_of(name) == week
+def test_a_test_concerns_what_has_changed(file: str, name: str, concerned: bool) -> None:
+    changed = ["checks/1_architecture/w02a_name.py", "src/kernelpath/doctor.py", "tests/test_cards.py", "README.md"]
+    assert selection.concerns(file, name, changed) == concerned
 
 
-def test_weeks_change_by_commits_edits_and_new_files(tmp_path: Path) -> None:
+def test_files_change_by_commits_edits_and_new_files(tmp_path: Path) -> None:
     def git(*arguments: str) -> None:
         identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
         subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True, capture_output=True)
@@ -101,13 +126,13 @@ def test_weeks_change_by_commits_edits_and_new_files(tmp_path: Path) -> None:
     git("init", "-b", "main")
     git("add", ".")
     git("commit", "-m", "first")
-    assert selection.changed_weeks(tmp_path, "main") == frozenset()
+    assert selection.changed_paths(tmp_path, "main") == []
     write("checks/1_architecture/w02a_name.py", "2")
     write("notebooks/2_cuda/week25_scans.ipynb", "{}")
-    write("src/grade.py", "")
-    assert selection.changed_weeks(tmp_path, "main") == {"02", "25"}
+    changed = ["checks/1_architecture/w02a_name.py", "notebooks/2_cuda/week25_scans.ipynb"]
+    assert selection.changed_paths(tmp_path, "main") == changed
     git("commit", "-am", "second")
-    assert selection.changed_weeks(tmp_path, "main~1") == {"02", "25"}
-    assert selection.changed_weeks(tmp_path, "main") == {"25"}
+    assert selection.changed_paths(tmp_path, "main~1") == changed
+    assert selection.changed_paths(tmp_path, "main") == changed[1:]
     with pytest.raises(subprocess.CalledProcessError):
-        selection.changed_weeks(tmp_path, "missing")
+        selection.changed_paths(tmp_path, "missing")
