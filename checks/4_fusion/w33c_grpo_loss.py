@@ -16,7 +16,7 @@ EXERCISE = Exercise(
     bench=case(128, 16, 8192),
     sweep=(case(512, 8, 2048), case(16, 16, 32_768), case(64, 64, 4096)),
     baseline=grpo_loss.eager,
-    min_speedup=1.0,  # of PyTorch's operators; no GPU has timed it
+    min_speedup=8.0,  # of PyTorch's operators; on an H200 the answer reaches 37
     # At 1 x 8 x 8193, the answer requests 1.18 times the compulsory bytes, blocks that start at any token 1.44 with 4
     # warps and 1.54 with 8. Gradients that are stored, loaded, divided, and stored again add 0.55, and a second pass
     # over the log-probabilities 0.8.
