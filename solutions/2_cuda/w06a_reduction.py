@@ -31,7 +31,7 @@ count. The ladder:
 - many elements per thread, 4 loads of 16 bytes in flight in each: 64 KB per SM with 1024 threads, whereas Little's law
   requires 27 KB
 - a finish in a fixed order: each block stores its sum, and the last block to finish adds them up. This costs 4 bytes
-  per block and one atomicInc; a second launch takes 0.2 to 0.6 µs longer (H200, CUDA graph), and a grid barrier
+  per block and one atomicInc; a second launch takes up to 0.4 µs longer (H200, CUDA graph), and a grid barrier
   requires a cooperative launch.
 
 The finish: threadFenceReduction in NVIDIA's CUDA samples. The ladder: Mark Harris, "Optimizing Parallel Reduction in

@@ -18,10 +18,10 @@ average, so arithmetic sets the ceiling. A warp takes as many steps as the slowe
 sorted in tiles of 2048, it takes few more than its oscillators need. The sort is a counting sort, as in radix sorts:
 Satish, Harris, Garland, "Designing efficient sorting algorithms for manycore GPUs" (2009).
 
-Measured for 2^25 oscillators with mixed steps on an H200: 483 us, 3.1× faster than a thread per oscillator, and as fast
-as the expert kernel. The expert kernel leaves tiles that need no sort unchanged, and adds up the counts with a warp
-instead of a thread. Refilling idle lanes instead: Aila, Laine, "Understanding the efficiency of ray traversal on GPUs"
-(2009).
+Measured for 2^25 oscillators with mixed steps on an H200: 483 us, 3.1× faster than a thread per oscillator. The expert
+kernel takes 0.80 of that time, because it computes a step with 29 operations. It also leaves tiles that need no sort
+unchanged, and adds up the counts with a warp instead of a thread. Refilling idle lanes instead: Aila, Laine,
+"Understanding the efficiency of ray traversal on GPUs" (2009).
 """
 
 import torch

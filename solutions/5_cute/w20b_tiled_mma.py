@@ -6,7 +6,7 @@ positive multiple of 64. Every tensor starts at a multiple of 16 bytes and has f
 
 Write the kernel in w20b_tiled_mma.cu with CuTe's headers, which come with `pip install nvidia-cutlass`, then launch it
 here. Build a TiledMMA of mma.sync, a TiledCopy of cp.async, and the copies of ldmatrix that make_tiled_copy_A and
-make_tiled_copy_B derive from the TiledMMA. NVRTC needs about a minute to compile such a kernel.
+make_tiled_copy_B derive from the TiledMMA. NVRTC needs up to a minute to compile such a kernel.
 
 The grader checks the values (products of small integers exactly), the bytes moved and their sectors, and that tensor
 cores compute the values. It detects races and counts bank conflicts.
