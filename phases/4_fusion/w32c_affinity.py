@@ -22,7 +22,7 @@ The ranks that use a link share its rate equally, and a rank is as fast as its s
 
     55 GB/s        the PCIe link of a GPU
     50 GB/s        an adapter
-    80 GB/s        from one NUMA node to the other, for all ranks together whose data leaves this node, in each direction
+    80 GB/s        from one NUMA node to the other in each direction, for all ranks together whose data leaves this node
                    (the entry SYS, or memory in the other node)
 """
 
