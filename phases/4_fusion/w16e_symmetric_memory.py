@@ -36,7 +36,7 @@ def address(table, rank, dtype: tl.constexpr):
 
 @triton.jit
 def meet(flags, rank, WORLD: tl.constexpr):
-    """Wait for the same block on every rank. Afterward, all of them see everything that each wrote before."""
+    """Wait for the same block on every rank. Afterward, each of them sees everything that the others wrote before."""
     # TODO: all threads meet; tell the same block of every peer; wait for all of theirs; all threads meet
 
 

@@ -36,7 +36,7 @@ def address(table, rank, dtype: tl.constexpr):
 
 @triton.jit
 def meet(flags, rank, WORLD: tl.constexpr):
-    """Wait for the same block on every rank. Afterward, all of them see everything that each wrote before."""
+    """Wait for the same block on every rank. Afterward, each of them sees everything that the others wrote before."""
     tl.debug_barrier()  # all threads have written before one of them says so
     mine = address(flags, rank, tl.int32) + tl.program_id(0) * WORLD
     turn = tl.atomic_add(mine + rank, 1, sem="relaxed", scope="sys") + 1
