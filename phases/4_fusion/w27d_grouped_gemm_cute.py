@@ -51,7 +51,7 @@ BUFFERS = 2
 def share_of(offsets, expert, before, across):
     """Return this block's share of an expert's tiles, and the rows of the expert.
 
-    Tiles are numbered consecutively across all experts. A block takes those whose number is its index modulo the blocks.
+    Tiles are numbered consecutively across experts. A block takes those whose number is its index modulo the blocks.
 
     before: The number of tiles of the preceding experts. across: tiles in a row of tiles.
     Returns the block's first tile, counted from the expert's first one, the number of the expert's tiles, and the
