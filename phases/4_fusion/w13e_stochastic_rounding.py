@@ -37,7 +37,7 @@ BLOCK = 512
 
 @triton.jit
 def round_stochastically(x, random):
-    """Round float32 values to one of their bfloat16 neighbors, selected by the lower 16 bits of random."""
+    """Round each float32 value to one of its bfloat16 neighbors, selected by the lower 16 bits of random."""
     # TODO: add 16 random bits to the bit pattern of each finite value, clear the lower half
 
 

@@ -7,7 +7,7 @@ cdiv(n, 8 * world) * 8, so every chunk starts at a multiple of 16 bytes. The las
 
     1. Rank r writes chunk p of its vector into the staging of rank p, as chunk r, for every peer p.
     2. When all peers have written, rank r adds its own chunk r and the chunks in its staging, in float32.
-    3. It writes the result, rounded once, into chunk r of the output of every rank, its own included.
+    3. It writes the result, rounded once, into chunk r of the output of every rank, including its own.
     4. It ends when all peers have written. Then its output is complete, and its staging may be reused.
 
 Between steps 1 and 2, and at the end, blocks with the same index on all ranks wait for each other through flags, which
@@ -36,7 +36,7 @@ def address(table, rank, dtype: tl.constexpr):
 
 @triton.jit
 def meet(flags, rank, WORLD: tl.constexpr):
-    """Wait for the same block on every rank. Afterward, all of them see everything that each wrote before."""
+    """Wait for the same block on every rank. Afterward, each of them sees everything that the others wrote before."""
     # TODO: all threads meet; tell the same block of every peer; wait for all of theirs; all threads meet
 
 

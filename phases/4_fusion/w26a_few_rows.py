@@ -6,9 +6,9 @@ accumulators that are rounded once. The same inputs always give the same bits. w
 offsets need 64 bits.
 
 Almost all of the bytes are in w, so read it once, and with enough programs for the 132 SMs of an H200. In the largest
-case, with 40 columns and a k of 16,384, no program may read more than 1/132 of w. The grader checks the values, the
-same bits in all orders, the share of w that a program reads, the bytes that are moved and allocated, and the use of
-tensor cores. On a GPU, it compares the time with cuBLAS.
+case, with 40 columns and a k of 16,384, no program may read more than 1/132 of w. The grader checks the values, that
+the bits are the same for every block order, the share of w that a program reads, the bytes that are moved and
+allocated, and the use of tensor cores. On a GPU, it compares the time with cuBLAS.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
 memory accesses may move at most 2 times the size of the inputs and outputs. Any workspace may be at most 0.5 times the

@@ -12,10 +12,10 @@ contain NaN. offsets is on the device, and the host must not wait for it.
 
 Start from your own `persistent_gemm` (week 22). The roles, the circular buffer, and its parities are the same, without
 clusters. Three things are new. The host does not know the number of tiles, so every block walks through the experts and
-takes its share of each. A tile of x starts at any row, not at a multiple of ROWS: `cute.domain_offset` moves the origin
-of x before `cute.local_tile`. And a tile may end in the middle, where the rows of the next expert follow. TMA checks
-only the bounds of the whole tensor, so a TMA store would overwrite these rows: `write` stores from shared memory by
-threads, each of which checks its row.
+takes its share of each. A tile of x may start at any row, not only at a multiple of ROWS: `cute.domain_offset` moves
+the origin of x before `cute.local_tile`. And a tile may end in the middle, where the rows of the next expert follow.
+TMA checks only the bounds of the whole tensor, so a TMA store would overwrite these rows. In `write`, threads therefore
+store from shared memory, and each thread checks its row.
 
 Write `share_of`, `produce`, `consume`, and `write`. The file contains the layouts and the mbarriers. The grader checks
 the values, races between blocks, the use of tensor cores, and the requested bytes. The limit on bytes leaves no room
@@ -51,7 +51,7 @@ BUFFERS = 2
 def share_of(offsets, expert, before, across):
     """Return this block's share of an expert's tiles, and the rows of the expert.
 
-    Tiles are numbered through all experts, and a block takes every tile whose number is its index modulo the blocks.
+    Tiles are numbered consecutively across experts. A block takes those whose number is its index modulo the blocks.
 
     before: The number of tiles of the preceding experts. across: tiles in a row of tiles.
     Returns the block's first tile, counted from the expert's first one, the number of the expert's tiles, and the

@@ -8,18 +8,18 @@ run(change, a, b, bias) takes bfloat16 matrices a (m, k) and b (n, k), and in on
 The kernel below does that for a row-major a, without a bias. Three requests have come in. The tests are the contract,
 and pass the name of the request as `change`:
 
-    order      Blocks now compute tiles in row-major order. They are to go down GROUP rows of tiles before they continue
+    order      Blocks now compute tiles in row-major order. They should go down GROUP rows of tiles before they continue
                with the next column. The last group may have fewer rows. Blocks that run at the same time then share
                more of a and b in L2.
     epilogue   With a bias (n), bfloat16, out is max(a @ b.T + bias, 0). Compute both steps in float32, and round
                only once. Without a bias nothing changes.
     major      a may be column-major (a.T is contiguous) as well as row-major. wgmma reads both orders from shared
-               memory, and TMA reads both from global memory. No thread is to move elements.
+               memory, and TMA reads both from global memory. No thread may move elements.
 
 k and m are multiples of 8, and n is at least 1. Every tensor has fewer than 2**31 elements.
 
-A reviewer has to read your change. The grader counts the statements that you change, as in the repair exercises, at
-most 6 in order, 8 in epilogue, 4 in major, and none outside of these sections. A moved statement counts as two changes.
+A reviewer will read your change. The grader counts the statements that you change, as in the repair exercises, at most
+6 in order, 8 in epilogue, 4 in major, and none outside of these sections. A moved statement counts as two changes.
 Comments and line breaks do not count. Without a GPU the kernel runs on the PTX machine, which grades this exercise even
 on a computer with a GPU.
 """

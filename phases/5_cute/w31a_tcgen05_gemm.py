@@ -17,8 +17,8 @@ when the MMAs that read them are done. `done` completes when the whole accumulat
 TMA, the circular buffer, the tensor maps, and the store are given, because they're the same as in weeks 21 and 22.
 Write the new parts: the allocation of tensor memory in `multiply`, `multiply_steps`, and `round_tile`.
 
-The grader checks the values and that TMA and tensor cores do the work. Only on an sm_100 GPU, it also compares the time
-with cuBLAS. The PTX machine runs sm_100a as the manual describes it. It hasn't been confirmed on hardware yet.
+The grader checks the values and that TMA and tensor cores do the work. On an sm_100 GPU, it also compares the time with
+cuBLAS. The PTX machine runs sm_100a as the manual describes it. Its behavior hasn't been confirmed on hardware yet.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
 memory accesses may move at most 6 times the size of the inputs and outputs. At least 50% of the global memory traffic

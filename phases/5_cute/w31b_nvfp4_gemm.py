@@ -14,8 +14,8 @@ accumulator's columns, and issues the MMAs, which read the scales there.
 The loads, the shared-memory layouts, the partitioning of the copies, and the epilogue are given. Write the placement of
 the accumulator and the scales in tensor memory, and `multiply_steps`.
 
-The grader checks the values, the bytes moved, and that tensor cores do the work. Only on an sm_100 GPU, it also
-compares the time with cuBLAS. The PTX machine runs sm_100a as the manual describes it. It hasn't been confirmed on
+The grader checks the values, the bytes moved, and that tensor cores do the work. On an sm_100 GPU, it also compares the
+time with cuBLAS. The PTX machine runs sm_100a as the manual describes it. Its behavior hasn't been confirmed on
 hardware yet.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global

@@ -18,9 +18,9 @@ There are two score buffers, so that the next tile's MMAs don't have to wait for
 exponentials, BY_FMA are computed with a polynomial instead of the exponential unit.
 
 The TMA loads, the copies between tensor memory and registers, and the launch are given. Write `multiply`, `soften`,
-`exponentials`, and `correct`. The grader checks the values, the bytes moved, the memory held in addition to inputs and
-outputs, and every wait. Only on an sm_100 GPU, it also compares the time with the formula written as PyTorch operators.
-The PTX machine runs sm_100a as the manual describes it. It hasn't been confirmed on hardware yet.
+`exponentials`, and `correct`. The grader checks the values, the bytes moved, the memory allocated in addition to inputs
+and outputs, and every wait. On an sm_100 GPU, it also compares the time with the formula written as PyTorch operators.
+The PTX machine runs sm_100a as the manual describes it. Its behavior hasn't been confirmed on hardware yet.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
 may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 5 times

@@ -45,7 +45,7 @@ BLOCK = 512
 
 @triton.jit
 def round_stochastically(x, random):
-    """Round float32 values to one of their bfloat16 neighbors, selected by the lower 16 bits of random."""
+    """Round each float32 value to one of its bfloat16 neighbors, selected by the lower 16 bits of random."""
     bits = x.to(tl.uint32, bitcast=True)
     up = (bits + (random.to(tl.uint32) & 0xFFFF)) & 0xFFFF0000
     finite = (bits & 0x7F800000) != 0x7F800000  # else a carry would turn an infinity into NaN, and NaN into -0

@@ -4,13 +4,13 @@ stream_k(a, b) takes contiguous bfloat16 matrices that start at a multiple of 16
 (n, k), where k is a multiple of 8. It returns a @ b.T as a new bfloat16 tensor, with float32 accumulators that are
 rounded once. The same inputs always give the same bits. Each tensor has fewer than 2**31 elements.
 
-Launch one program per SM, and give each an equal share of the k-tiles of all output tiles, up to one. A share may start
-and end in the middle of an output tile. Programs that share a tile store their partial accumulators to a workspace, and
-one of them adds the accumulators in ascending order of k and stores the tile. Programs may run in any order. The grader
-checks the values, the same bits in all orders, races, the use of tensor cores, and the bytes moved. In the largest
-case, with m = 64, n = 768, and k = 2048 on 5 SMs, the busiest program may read 19.6% to 22.0% of b. A GPU has more
-SMs, so there the bytes are counted but not limited, and the time is compared with the GEMM of week 11, which has one
-program for each tile.
+Launch one program per SM, and give all of them an equal share of the k-tiles of all output tiles, to within one k-tile.
+A share may start and end in the middle of an output tile. Programs that share a tile store their partial accumulators
+to a workspace, and one of them adds the accumulators in ascending order of k and stores the tile. Programs may run in
+any order. The grader checks the values, that the bits are the same for every block order, races, the use of tensor
+cores, and the bytes moved. In the largest case, with m = 64, n = 768, and k = 2048 on 5 SMs, the busiest program may
+read 19.6% to 22.0% of b. A GPU has more SMs, so there the bytes are counted but not limited, and the time is compared
+with the GEMM of week 11, which has one program for each tile.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
 memory accesses may move at most 3 times the size of the inputs and outputs. The multiply-adds must run on tensor cores.

@@ -1,6 +1,6 @@
 """Causal attention with a window and sinks: each query of a long prompt sees its neighborhood and the first tokens.
 
-sliding_window(q, k, v, window, sinks) takes contiguous bfloat16 tensors that begin at a multiple of 16 bytes: q of
+sliding_window(q, k, v, window, sinks) takes contiguous bfloat16 tensors that start at a multiple of 16 bytes: q of
 shape (batch, heads, tokens, head), k and v of shape (batch, kv_heads, tokens, head), where head is 64 or 128 and heads
 is a multiple of kv_heads: query head h reads key head h // (heads // kv_heads). Query i sees key j if j <= i and (i - j
 < window or j < sinks). window is an int of at least 1, and sinks is an int of at least 0. Both may be larger than the

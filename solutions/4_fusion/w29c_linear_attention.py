@@ -1,8 +1,8 @@
 """Linear attention with a decay: instead of a KV cache or a score matrix, a state is carried from chunk to chunk.
 
-linear_attention(q, k, v, g) takes contiguous tensors that begin at a multiple of 16 bytes: q, k, and v in bfloat16, of
+linear_attention(q, k, v, g) takes contiguous tensors that start at a multiple of 16 bytes: q, k, and v in bfloat16, of
 shape (batch, heads, tokens, head), where head is 64 or 128; and g, float32 of shape (batch, heads, tokens), which is at
-most 0. Each head has a state S, a matrix of head x head that begins at 0, and for each token
+most 0. Each head has a state S, a matrix of head x head that starts at 0, and for each token
 
     S = exp(g) * S + outer(k, v)        out = S^T q
 
@@ -10,11 +10,11 @@ It returns two new tensors: out, of the shape and dtype of q, and the state afte
 (batch, heads, head, head), with a row for each column of k. g may be 0, and it may be as low as -100. There may be any
 number of tokens, heads, and batches. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-The recurrence has no GEMM, and the formula with all pairs has tokens**2 scores. Divide the tokens into chunks, with
-pairs within a chunk and a state between chunks: these products must run on tensor cores. The grader checks the values,
-the use of tensor cores, the exponentials (all pairs of the largest case take 8 for each element), the bytes that are
-moved, and the memory that is allocated in addition to inputs and outputs. On a GPU, it compares the time with chunks
-written as PyTorch operators.
+The recurrence has no GEMM, and the formula with all pairs has tokens**2 scores. Divide the tokens into chunks, compute
+the pairs within each chunk, and carry the state from chunk to chunk. These GEMMs must run on tensor cores. The grader
+checks the values, the use of tensor cores, the exponentials (all pairs of the largest case take 8 for each element),
+the bytes that are moved, and the memory that is allocated in addition to inputs and outputs. On a GPU, it compares the
+time with chunks written as PyTorch operators.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
 memory accesses may move at most 4 times the size of the inputs and outputs. The kernel may evaluate at most 5 special

@@ -9,7 +9,7 @@ second thread of core 0 is CPU 112. The report is a dict of lists with an elemen
 
     numa_nodes     the GPU's NUMA node, from which its rank gets its memory
     cpus           the rank's CPUs. The ranks of a node divide each range among them, in order, so that a core's two
-                   threads have the same rank. If the ranks don't divide a range, the first ones get one CPU more.
+                   threads have the same rank. If a range doesn't divide evenly, the first ranks get one more CPU.
                    Written as nvidia-smi does, with a single CPU as its number: "0-13,112-125", "4,12"
     nics           the device of the rank's adapter. Ranks choose in order: the nearest adapter (PIX, then PXB, PHB,
                    NODE, and SYS), of these one with the fewest ranks so far, and of these the first
@@ -22,7 +22,7 @@ The ranks that use a link share its rate equally, and a rank is as fast as its s
 
     55 GB/s        the PCIe link of a GPU
     50 GB/s        an adapter
-    80 GB/s        from one NUMA node to the other, for all ranks together whose data leave this node, in each direction
+    80 GB/s        from one NUMA node to the other in each direction, for all ranks together whose data leaves this node
                    (the entry SYS, or memory in the other node)
 """
 

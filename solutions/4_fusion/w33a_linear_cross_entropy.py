@@ -14,8 +14,8 @@ number of rows. Each tensor has fewer than 2**31 elements; the logits may have m
 
 From the forward pass, the backward pass needs only lse. The limit on bytes leaves no room for storing and loading
 logits, not even part by part. Start with one program per tile of rows, which processes the whole vocabulary. The grader
-checks the values, the bytes moved and held, and the use of tensor cores. On a GPU, it compares the time with PyTorch's
-h @ w.T and cross_entropy.
+checks the values, the bytes moved, the memory allocated, and the use of tensor cores. On a GPU, it compares the time
+with PyTorch's h @ w.T and cross_entropy.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
 memory accesses may move at most 6 times the size of the inputs and outputs. Any workspace may be at most 0.2 times the

@@ -1,20 +1,20 @@
 """GRPO: the loss of sampled tokens and its gradient, in one pass over ragged answers.
 
 grpo_loss(logp, old_logp, ref_logp, mask, rewards, offsets, group_size, longest, epsilon, beta) takes contiguous tensors
-that start at multiples of 16 bytes. logp, old_logp, and ref_logp (tokens,) in float32 are each token's log-probability
-in the policy, when the token was sampled, and in the reference model. mask (tokens,) in uint8 is 1 where a token counts
-and 0 where it doesn't, as in the output of a tool. The answers follow each other without padding, so answer s has the
-tokens offsets[s] to offsets[s + 1] - 1. offsets (answers + 1,) is int32, rewards (answers,) is float32, and answers
-s = g * group_size to (g + 1) * group_size - 1 form group g. It returns two new float32 tensors, loss (answers,) and
-dlogp (tokens,), the gradient of the sum of loss with respect to logp:
+that start at multiples of 16 bytes. logp, old_logp, and ref_logp (tokens,) in float32 are each token's
+log-probabilities under the current policy, under the policy that sampled it, and under the reference model. mask
+(tokens,) in uint8 is 1 where a token counts and 0 where it doesn't, as in the output of a tool. The answers follow each
+other without padding, so answer s has the tokens offsets[s] to offsets[s + 1] - 1. offsets (answers + 1,) is int32,
+rewards (answers,) is float32, and answers s = g * group_size to (g + 1) * group_size - 1 form group g. It returns two
+new float32 tensors, loss (answers,) and dlogp (tokens,), the gradient of the sum of loss with respect to logp:
 
     A = (rewards[s] - mean) / (deviation + 1e-6)        0 if all rewards of the group are equal
     ratio = exp(logp - old_logp), d = ref_logp - logp
     token_loss = -min(ratio * A, clip(ratio, 1 - epsilon, 1 + epsilon) * A) + beta * (exp(d) - d - 1)
     loss[s] = (sum of token_loss over the tokens of s with mask 1) / number of tokens with mask 1 in all answers
 
-mean and deviation are those of the rewards of one group, and the variance divides by group_size. The rewards of a group
-may be large and differ by little. For tokens with mask 0, the log-probabilities may be NaN, and dlogp is 0. If no token
+mean and deviation refer to the rewards of one group, and the variance divides by group_size. The rewards of a group may
+be large and differ only slightly. For tokens with mask 0, the log-probabilities may be NaN, and dlogp is 0. If no token
 has mask 1, loss and dlogp are 0. No ratio is closer than 0.001 to 1 - epsilon or 1 + epsilon. Differences of
 log-probabilities are at most 20, and rewards at most 10 in magnitude. longest is the length of the longest answer;
 other answers may have 0 tokens. There are 1 or more groups of 1 to 64 answers, and 1 or more tokens. Each tensor has

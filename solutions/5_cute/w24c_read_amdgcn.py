@@ -3,8 +3,8 @@
 report(assembly) reads the assembly that Triton generates for an AMD Instinct MI300X. It is `compiled.asm["amdgcn"]` for
 the target GPUTarget("hip", "gfx942", 64), without comments and source locations. In such a file
 
-- the first line is a comment of ours with the bytes of LDS (local data share, AMD's shared memory) that a launch passes
-  for a workgroup (a block): `; shared = 8192`;
+- the first line is a comment that we added, with the bytes of LDS (local data share, AMD's shared memory) that a launch
+  passes for a workgroup (a block): `; shared = 8192`;
 - instructions are indented: `v_mfma_f32_32x32x8_f16 v[0:15], v[24:25], v[26:27], v[0:15]`;
 - the metadata at the end has `.wavefront_size` (the lanes of a wave, AMD's warp: 64, or 32 on other GPUs),
   `.max_flat_workgroup_size` (the threads of a workgroup), and `.vgpr_count` (the vector registers of a lane, of 32 bits
@@ -13,8 +13,8 @@ the target GPUTarget("hip", "gfx942", 64), without comments and source locations
 A compute unit, AMD's multiprocessor, has 4 SIMDs and 65,536 bytes of LDS. A SIMD has 512 vector registers per lane and
 runs up to 8 waves. Each wave takes its registers, rounded up to a multiple of 8.
 
-results/traces/amdgcn contains such files, compressed with gzip. report gets one as plain text. Instructions are counted
-as they appear in the file, whether they are in a loop or not. The report is a dict:
+results/traces/amdgcn contains such files, compressed with gzip. report receives one as plain text. Instructions are
+counted as they appear in the file, whether they are in a loop or not. The report is a dict:
 
     wavefront          the lanes of a wave
     waves              the waves of a workgroup

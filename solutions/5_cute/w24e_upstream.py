@@ -9,18 +9,18 @@ The folder w24e_upstream/ contains the rest of the submission:
 - pull_request.md: the text that you would send, with the title as its first heading.
 
 test(source, device) below launches the kernel of a source text on tensors of this device. It raises an exception if the
-kernel is wrong. The exception comes from the PTX machine at a fault, and from an assertion at wrong values. The test
-compares the results with a float64 reference, or with PyTorch's results.
+kernel is wrong. If the kernel has a fault, the exception comes from the PTX machine, and if its values are wrong, from
+an assertion. The test compares the results with a float64 reference, or with PyTorch's results.
 
 FAULT names the kernel, the kind of its fault, which is the name of an exception of warpcheck or "WrongValues", and the
 line of published.cu that the machine reports; for "WrongValues", the line that is wrong.
 
 The grader calls the test with both kernels. With published.cu it must end in the fault that FAULT names, and with
-fixed.cu it must pass in every order of warps and blocks. The fix may change at most 6 statements. Then the test gets
-further kernels, in an order that changes from grading to grading: published.cu and fixed.cu rewritten without a change
-in meaning, the fixed kernel with an empty body or with other values in its stores, and, for some published kernels,
-the course's own right and wrong versions. The text of the pull request has the sections Problem, Change, Test, and
-Limits, each of 80 to 1500 characters, and a title of 10 to 72 characters.
+fixed.cu it must pass in every order of warps and blocks. The fix may change at most 6 statements. Then the test
+receives more kernels, in an order that changes from grading to grading: published.cu and fixed.cu rewritten without a
+change in meaning, the fixed kernel with an empty body or with different values in its stores, and, for some published
+kernels, the course's own right and wrong versions. The text of the pull request has the sections Problem, Change, Test,
+and Limits, each of 80 to 1500 characters, and a title of 10 to 72 characters.
 """
 
 import torch

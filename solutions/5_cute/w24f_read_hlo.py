@@ -1,8 +1,8 @@
 """Reading HLO: which kernels XLA makes of a function, and the bytes that they move.
 
-report(module) reads optimized HLO, the text of `jax.jit(f).lower(...).compile().as_text()`, without the places in the
-source. results/traces/hlo contains such files for an H200, compressed with gzip. report gets one as plain text. A
-module consists of computations, and a computation of instructions, each after its operands:
+report(module) reads optimized HLO, the text of `jax.jit(f).lower(...).compile().as_text()`, without source locations.
+results/traces/hlo contains such files for an H200, compressed with gzip. report receives one as plain text. A module
+consists of computations, and a computation of instructions, each after its operands:
 
     %fused_reduce (param_0.3: f32[328,1000]) -> f32[328] {
       %param_0.3 = f32[328,1000]{1,0} parameter(0)
@@ -37,7 +37,7 @@ its root needs. To compute n of its elements, an instruction needs
 - n elements of any other operand that has as many elements as the instruction itself (for a tuple, in all its arrays);
 - all elements of other operands, such as the operand of a reduce or of a broadcast.
 
-If several instructions need elements of an array, the numbers add up, to all of its elements at most.
+If several instructions need elements of an array, the numbers add up, but never to more than all of its elements.
 """
 
 import math

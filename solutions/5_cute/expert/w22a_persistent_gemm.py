@@ -384,7 +384,7 @@ def copy_row(src: cute.Tensor, dst: cute.Tensor):
 
 @cute.jit
 def copy_rows(src: cute.Tensor, dst: cute.Tensor):
-    """Copy a matrix to one with another row stride."""
+    """Copy a matrix to one with a different row stride."""
     copy_row(src, dst).launch(grid=[src.shape[0], cute.ceil_div(src.shape[1], 2048), 1], block=[256, 1, 1])
 
 
