@@ -69,4 +69,4 @@ def test_make_chooses_the_torch_that_it_installs(arguments: tuple[str, ...], con
     found = commands("lint", *arguments)
     assert f"echo '{constraint}' > .venv/constraints.txt" in found
     packages = "--editable ./warpcheck --editable '.[all,test]'"
-    assert f".venv/bin/pip install --quiet --constraint .venv/constraints.txt {packages}" in found
+    assert f".venv/bin/pip install --quiet --no-compile --constraint .venv/constraints.txt {packages}" in found

@@ -263,9 +263,9 @@ def is_swizzled(output: _Output) -> bool:
         wrong[:, is_inside] = mismatches(
             values[:, target_columns], truth[:, source_columns], tolerance, scale, source_magnitude
         )
-        # In a matrix of few columns, a mask may lead to no column at all, and explains nothing.
-        leads_inside = is_inside.view(-1, _PIECES_PER_SPAN * piece).any(1)
-        fits.append(leads_inside & ~wrong.view(len(rows), -1, _PIECES_PER_SPAN * piece).any(2))
+        # In a matrix of few columns, a mask may lead to no column at all, and explains nothing. The last span of a wide
+        # matrix may be as narrow, but there the mask is tested in the other spans.
+        fits.append(is_inside.any() & ~wrong.view(len(rows), -1, _PIECES_PER_SPAN * piece).any(2))
     fitting = torch.stack(fits)  # by mask, row, and span of 128 bytes
     masks = fitting.int().argmax(0).view(len(cycles), _CYCLE_ROWS, -1)  # the first mask that fits
     differ = (masks != masks[:, :1]).any(1).any(1)
