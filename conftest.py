@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark each test with its class and its group, order the classes, and drop tests that were not asked for."""
     for item in items:
         item.add_marker(selection.class_of(item.path))
-        if item.path.name in selection.WEEKLY:
+        if selection.is_weekly(item.path):
             item.add_marker(pytest.mark.weekly)
         item.add_marker(pytest.mark.xdist_group(selection.group_of(item.path, item.name)))
     items.sort(key=lambda item: selection.CLASSES.index(selection.class_of(item.path)))
@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = [item for item in items if selection.shard_of(selection.group_of(item.path, item.name), count) == number]
     if revision := config.getoption("changed"):
         changed = selection.changed_paths(config.rootpath, revision)
-        chosen = [item for item in chosen if selection.concerns(item.path.name, item.name, changed)]
+        chosen = [item for item in chosen if selection.concerns(item.path, item.name, changed)]
     if len(chosen) < len(items):
         config.hook.pytest_deselected(items=set(items) - set(chosen))
         items[:] = chosen

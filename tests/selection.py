@@ -21,8 +21,8 @@ CLASSES = ("notebooks", "gradings", "unit")
 # Files that run notebooks.
 NOTEBOOKS = frozenset({"test_notebook_runs.py"})
 
-# The notebooks that every run executes: of each phase that has a short one. The others are executed weekly.
-SENTINEL_NOTEBOOKS = frozenset({"week01_threads", "week06_reductions", "week09_model", "week17_layouts"})
+# The notebooks that every run executes: a short one in Triton and a short one in CuTe. The others are executed weekly.
+SENTINEL_NOTEBOOKS = frozenset({"week09_model", "week17_layouts"})
 
 # The exercises whose stub, answer, and negative controls every run grades: one of each lane and kind, and of each
 # architecture that kernels are graded for. The others are graded weekly.
@@ -104,28 +104,52 @@ GRADINGS = frozenset(
 
 # Files whose tests run weekly, since a change of their subject alone is likely to break them and other tests of every
 # run cover it in part. The subject is a list of paths in the checkout, or of their beginnings.
+_ROOT = Path(__file__).parents[1]
 _MACHINE = "warpcheck/src/warpcheck/"
-_GRADING = "src/kernelpath/grading/"
+_RUNTIME = f"{_MACHINE}runtime/"
 _FRONTENDS = f"{_MACHINE}frontends/"
+_GRADING = "src/kernelpath/grading/"
+_SCHOOL = "src/kernelpath/school/"
 WEEKLY: Mapping[str, tuple[str, ...]] = {
-    "test_blackwell_recorder.py": ("benchmarks/blackwell.py",),
-    "test_cards.py": ("src/kernelpath/dev/cards.py", "results/cards.json"),
-    "test_doctor.py": ("src/kernelpath/doctor.py", "src/kernelpath/packages.py"),
-    "test_empty_products.py": ("src/kernelpath/course/problems/",),
-    "test_fused_twists.py": (_GRADING, "checks/4_fusion/"),
-    "test_gradescope.py": ("src/kernelpath/dev/gradescope.py", "src/kernelpath/school/"),
-    "test_hardware.py": (f"{_MACHINE}runtime/", f"{_MACHINE}isa/", "results/"),
-    "test_hopper_spills.py": ("solutions/5_cute/", _FRONTENDS),
-    "test_hopper_twists.py": (_GRADING, "checks/5_cute/"),
-    "test_ladders.py": ("solutions/",),
-    "test_operator_twists.py": (_GRADING, "checks/2_cuda/"),
-    "test_pallas.py": ("src/kernelpath/work/pallas.py", "src/kernelpath/work/worker.py"),
-    "test_repair.py": ("checks/", f"{_GRADING}graders/"),
-    "test_target.py": ("src/kernelpath/grading/devices.py", f"{_MACHINE}target.py"),
-    "test_tensor_parallel.py": ("benchmarks/tensor_parallel.py",),
-    "test_torchrun.py": ("src/kernelpath/course/", "solutions/4_fusion/"),
-    "test_twins.py": (_GRADING, "src/kernelpath/device/"),
-    "test_twists.py": (_GRADING, "checks/1_architecture/"),
+    "tests/test_blackwell_recorder.py": ("benchmarks/blackwell.py",),
+    "tests/test_cards.py": ("src/kernelpath/dev/cards.py", "results/cards.json"),
+    "tests/test_class_exam.py": ("src/kernelpath/exam/", _SCHOOL),
+    "tests/test_doctor.py": ("src/kernelpath/doctor.py", "src/kernelpath/packages.py"),
+    "tests/test_empty_products.py": ("src/kernelpath/course/problems/",),
+    "tests/test_fused_twists.py": (_GRADING, "checks/4_fusion/"),
+    "tests/test_gradescope.py": ("src/kernelpath/dev/gradescope.py", _SCHOOL),
+    "tests/test_hopper_spills.py": ("solutions/5_cute/", _FRONTENDS),
+    "tests/test_hopper_twists.py": (_GRADING, "checks/5_cute/"),
+    "tests/test_hostile_class.py": (_SCHOOL, "src/kernelpath/cli/grade.py", f"{_GRADING}pool.py"),
+    "tests/test_ladders.py": ("solutions/",),
+    "tests/test_operator_twists.py": (_GRADING, "checks/2_cuda/"),
+    "tests/test_package.py": ("src/kernelpath/work/package.py", "src/kernelpath/work/own_tests.py"),
+    "tests/test_pallas.py": ("src/kernelpath/work/pallas.py", "src/kernelpath/work/worker.py"),
+    "tests/test_repair.py": ("checks/", f"{_GRADING}graders/"),
+    "tests/test_side_by_side.py": (f"{_GRADING}pool.py", "src/kernelpath/cli/"),
+    "tests/test_similarity.py": (f"{_SCHOOL}similarity.py", f"{_SCHOOL}cluster.py"),
+    "tests/test_target.py": (f"{_GRADING}devices.py", f"{_MACHINE}target.py"),
+    "tests/test_tensor_parallel.py": ("benchmarks/tensor_parallel.py",),
+    "tests/test_tile_languages.py": ("src/kernelpath/show/tile_compilers.py",),
+    "tests/test_torchrun.py": ("src/kernelpath/course/", "solutions/4_fusion/"),
+    "tests/test_twins.py": (_GRADING, "src/kernelpath/device/"),
+    "tests/test_twists.py": (_GRADING, "checks/1_architecture/"),
+    "tests/test_wheel.py": (
+        "pyproject.toml",
+        "setup.py",
+        "warpcheck/pyproject.toml",
+        "src/kernelpath/course/places.py",
+    ),
+    "warpcheck/tests/machine/test_blackwell_mutants.py": (_RUNTIME, f"{_MACHINE}isa/", f"{_MACHINE}lower/"),
+    "warpcheck/tests/machine/test_block_workers.py": (_RUNTIME, f"{_MACHINE}threads.py"),
+    "warpcheck/tests/machine/test_hardware.py": (_RUNTIME, f"{_MACHINE}isa/", "results/"),
+    "warpcheck/tests/machine/test_hopper_mutants.py": (_RUNTIME, f"{_MACHINE}isa/", f"{_MACHINE}lower/"),
+    "warpcheck/tests/machine/test_im2col.py": (_RUNTIME, f"{_MACHINE}tensor_map.py"),
+    "warpcheck/tests/machine/test_library.py": (_FRONTENDS, f"{_MACHINE}lower/"),
+    "warpcheck/tests/test_faults_page.py": ("warpcheck/docs/", _RUNTIME),
+    "warpcheck/tests/test_host_program.py": (f"{_FRONTENDS}host_program", f"{_FRONTENDS}cuda_runtime"),
+    "warpcheck/tests/test_pytest_plugin.py": (f"{_MACHINE}pytest_", f"{_MACHINE}findings.py", f"{_MACHINE}report.py"),
+    "warpcheck/tests/test_readme.py": ("warpcheck/README.md", f"{_MACHINE}cli.py"),
 }
 
 _ID = re.compile(r"\[(?:(?P<exercise>w\d+[a-z]_\w+)/|(?P<whole>.+)\]$)")
@@ -170,20 +194,30 @@ def changed_paths(root: Path, revision: str) -> list[str]:
     ]
 
 
-def concerns(file: str, name: str, changed: Sequence[str]) -> bool:
+def is_weekly(path: Path) -> bool:
+    """Return whether the tests of a file run weekly."""
+    return _relative(path) in WEEKLY
+
+
+def concerns(path: Path, name: str, changed: Sequence[str]) -> bool:
     """Return whether a test concerns what has changed.
 
     A test of an exercise or a notebook, which its name has, concerns their week; other tests of a file in `WEEKLY`
     concern the subject of the file.
 
     Args:
-        file: The name of the file of tests.
+        path: The file of tests.
         name: The name of the test, with its parameters in brackets.
-        changed: The paths that have changed.
+        changed: The paths that have changed, relative to the checkout.
     """
     if match := _WEEK.search(name):
         return match[1] in _WEEK.findall(" ".join(changed))
-    return any(path.startswith(WEEKLY.get(file, ())) or path.endswith(f"tests/{file}") for path in changed)
+    file = _relative(path)
+    return any(changed_path.startswith((file, *WEEKLY.get(file, ()))) for changed_path in changed)
+
+
+def _relative(path: Path) -> str:
+    return path.relative_to(_ROOT).as_posix() if path.is_relative_to(_ROOT) else path.as_posix()
 
 
 _WEEK = re.compile(r"\bw(?:eek)?(\d\d)(?=[a-z]?_)")
