@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from warpcheck import control_groups
+from warpcheck import threads
 
 _ROOT = Path("/")
 
@@ -66,7 +66,7 @@ class HostInfo:
     @property
     def usable_cores(self) -> int:
         """The cores that this process may use: by its affinity, and by the quota of its control groups (cpu.max)."""
-        return control_groups.usable_cores(self.root)
+        return threads.usable_cores(self.root)
 
     @property
     def free_memory(self) -> int:
@@ -80,7 +80,7 @@ class HostInfo:
             ("memory.max", "memory.current", "inactive_file"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
         )
-        for group in control_groups.control_groups("memory", self.root):
+        for group in threads.control_groups("memory", self.root):
             for limit, usage, droppable in names:
                 with contextlib.suppress(OSError, ValueError):
                     unused = int((group / limit).read_text()) - int((group / usage).read_text())

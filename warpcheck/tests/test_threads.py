@@ -9,8 +9,7 @@ import pytest
 
 import warpcheck
 from warpcheck import backend
-from warpcheck.control_groups import usable_cores
-from warpcheck.threads import default_threads
+from warpcheck.threads import default_threads, usable_cores
 
 
 def test_the_environment_sets_the_number_of_threads() -> None:
