@@ -5,10 +5,7 @@ all k-tiles, and parts of a tile that several programs share are added in a fixe
 """
 
 from kernelpath.course.problems import stream_k
-from kernelpath.course.registry import solution_of
 from kernelpath.course.spec import Exercise, Traffic
-
-MATMUL = solution_of("matmul")
 
 EXERCISE = Exercise(
     entry="stream_k",
@@ -18,8 +15,8 @@ EXERCISE = Exercise(
     requires=(8, 0),  # bfloat16 on tensor cores
     bench={"m": 1536, "n": 1536, "k": 16_384},  # 144 tiles of 128 x 128
     sweep=({"m": 2048, "n": 1152, "k": 8192}, {"m": 512, "n": 1024, "k": 32_768}, {"m": 4096, "n": 4096, "k": 4096}),
-    baseline=lambda a, b: MATMUL(a, b.T, None, "none"),
-    min_speedup=1.0,  # of the GEMM of week 11, with one program for each tile; no GPU has timed it
+    baseline=lambda a, b: a @ b.T,
+    min_speedup=0.4,  # the reference reaches 0.56 of cuBLAS on an H200
     tensor_cores=True,
     deterministic=True,
     multiprocessors=5,  # which divides neither 3, 6, nor 12, the tiles of the largest case

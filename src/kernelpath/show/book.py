@@ -77,6 +77,11 @@ def machine(page: NotebookNode) -> str:
     return str(page.metadata.get(_METADATA, {}).get("machine", ""))
 
 
+def date(page: NotebookNode) -> str:
+    """Return the day on which a page was executed, as an ISO date, or "" if unknown."""
+    return str(page.metadata.get(_METADATA, {}).get("date", ""))
+
+
 def provenance(page: NotebookNode) -> str:
     """Describe the machine, day and versions that a page was executed with, or return "" for one without a GPU."""
     record = page.metadata.get(_METADATA, {})

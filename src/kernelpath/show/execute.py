@@ -133,15 +133,15 @@ def renew_reports(notebook: NotebookNode, page: NotebookNode, folder: Path) -> N
     """Give an executed copy the notebook's current text, and show its reports with the current lessons.
 
     The reports are those in results/ of the reference kernels on the GPU that made the page. Nothing is graded or
-    measured. All other cells keep their outputs, as do cells of exercises without such a report. Returns None if the
-    code has changed.
+    measured. All other cells keep their outputs, as do cells of exercises whose report is missing or older than the
+    page. Returns None if the code has changed.
 
     Args:
         folder: The folder of the notebook.
     """
     if (renewed := book.update_text(notebook, page)) is None:
         return None
-    published = _published_reports(book.machine(page))
+    published = _published_reports(book.machine(page), since=book.date(page))
     with tempfile.TemporaryDirectory() as reports:
         cells = []
         for cell in _code(renewed):
@@ -151,15 +151,23 @@ def renew_reports(notebook: NotebookNode, page: NotebookNode, folder: Path) -> N
                     graded.save_report(item, report, Path(reports))
                     cells.append(cell)
                 else:
-                    print(f"{item.name}: results/ has no report on {book.machine(page)}, so its cell stays as it is")
+                    print(
+                        f"{item.name}: results/ has no report on {book.machine(page)} as new as the page, so its cell "
+                        "stays as it is"
+                    )
         _renew_outputs(renewed, cells, folder, reports=Path(reports))
     return renewed
 
 
-def _published_reports(gpu: str) -> dict[str, Report]:
-    """Return the reports in results/ on a GPU, by exercise."""
-    machines = results.machines(registry.root())
-    return {report.exercise: report for machine in machines if machine.gpu == gpu for report in machine.reports}
+def _published_reports(gpu: str, since: str) -> dict[str, Report]:
+    """Return the reports in results/ on a GPU that are not older than an ISO date, by exercise."""
+    return {
+        report.exercise: report
+        for machine in results.machines(registry.root())
+        if machine.gpu == gpu
+        for report in machine.reports
+        if machine.report_dates.get(report.exercise, "") >= since
+    }
 
 
 def _renew_outputs(
