@@ -22,7 +22,7 @@ EXERCISE = Exercise(
         {"m": 16, "n": 1024, "k": 65_536},
     ),
     baseline=matmul_k_major.library,
-    min_speedup=0.93,  # of cuBLAS on an H200: the reference 1.03, without programmatic dependent launch 0.95 to 0.99
+    min_speedup=0.93,  # of cuBLAS on an H200: the reference 1.02, without programmatic dependent launch 0.95 to 0.99
     tensor_cores=True,
     deterministic=True,
     measures_reads=True,  # graders/few_rows.py limits the share of w that one block reads

@@ -35,7 +35,7 @@ EXERCISE = Exercise(
         gemm_epilogue_aux.case(8192, 16_384, 4096),
     ),
     baseline=two_steps,
-    min_speedup=0.85,  # on an H200 the reference reaches 1.23, two consumers on one tile 1.07
+    min_speedup=0.85,  # on an H200 the reference reaches 1.25, two consumers on one tile 1.07
     requires=(9, 0),
     specific=True,  # wgmma
     arch="sm_90a",

@@ -19,7 +19,7 @@ add at most 1 wavefront per request. A call may launch at most 2 kernels.
 Bytes: w takes 33.6 MB for 4096 x 4096, or 7.5 us at the 4.5 TB/s that an H200 reads. The norm moves only 24 KB, but
 takes a few microseconds for a launch, two passes over x by a single block, and a barrier. It is latency-bound.
 
-Graded on an H200 for 14336 x 4096, 117 MB, from a cold L2: 40.9 us, and 42.0 us for the same kernels without the
+Graded on an H200 for 14336 x 4096, 117 MB, from a cold L2: 41.1 us, and 41.9 us for the same kernels without the
 attribute. An earlier run compared variants. There, w was loaded by ld.global.nc.L1::no_allocate with an evict_first
 policy for L2: two rows for each warp with 4 vectors ahead took 41 us with the attribute and 45 us without it, and
 cuBLAS after PyTorch's norm took 52 us. One row for each warp, 8 vectors ahead, took 46 us with the attribute (and 45 us

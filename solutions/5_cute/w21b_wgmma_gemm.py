@@ -22,7 +22,7 @@ Bound: 2 m n k operations. A tile of 128 x 256 does 85 of them per byte that TMA
 registers in each of 256 threads, and four stages take 192 KB of shared memory. On an H200 the kernel reaches 0.98 of
 cuBLAS at 4096, 0.99 to 1.00 at 8192 and 1.03 at 16,384 cubed. At 8192, three stages reach 1.00, tiles of 128 x 128
 reach 0.89, blocks in row-major tile order (GROUP = 1) 0.96, and threads that store their accumulators from registers
-0.90. Week 20's mma.sync reaches 0.61 at that size. With few rows, there are too few wide tiles for all SMs. Narrow
+0.90. Week 20's mma.sync reaches 0.64 at that size. With few rows, there are too few wide tiles for all SMs. Narrow
 tiles reach 0.94 to 1.03 at 16 to 128 x 8192 x 8192, and wide tiles 0.55. Between 512 and 1024 cubed, the wide tile is
 too wide (0.7, 0.6; see week 22). The circular buffer, and the epilogue through its memory, follow CUTLASS's dense_gemm
 for Hopper.
