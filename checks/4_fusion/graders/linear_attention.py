@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernelpath.grading.by_kind import GradingPlan, plan_kernel_with
-from kernelpath.grading.cases import CaseRunner
 from kernelpath.grading.context import GradingContext
 from kernelpath.grading.ground_truth import expected_outputs
 from kernelpath.grading.job import Job
-from kernelpath.grading.provenance import check_tensor_core_output, check_tensor_cores
+from kernelpath.grading.provenance import Observation, check_tensor_core_output, check_tensor_cores
+from kernelpath.grading.steps import check_negated
 from kernelpath.verdict import Finding, Verdict
-from kernelpath.work.runner import SubmissionFailed
 
 
 def plan_grading(job: Job) -> GradingPlan:
@@ -25,29 +24,25 @@ def plan_grading(job: Job) -> GradingPlan:
 
 def check_products(context: GradingContext) -> Finding | None:
     """Return a finding where tensor cores can't have made the products of the largest case, or have not made others."""
-    if context.counters is None or context.machine_runner is None:
+    if context.counters is None:
         return None
     exercise = replace(context.job.exercise, tensor_cores=True)
     # Tensor cores can't have made a quarter of the operations.
     if finding := check_tensor_cores(exercise, context.counters):
         return context.job.locate(finding)
-    context.progress("negating what tensor cores make")
+
+    def check_outputs(negated: Observation) -> Finding | None:
+        expected = expected_outputs(exercise, negated.inputs)
+        # None where the output has changed.
+        out, state = (
+            check_tensor_core_output(exercise, replace(negated, outputs=[output]), [truth])
+            for output, truth in zip(negated.outputs, expected, strict=True)
+        )
+        if state is None and out is None:
+            cause = "one of the two products that make a term of out was not made by mma instructions"
+            return Finding(Verdict.NO_TENSOR_CORES, cause)
+        return state
+
     # The largest case would take twice as long, and shows no more.
-    *_, negated_case, _ = sorted(exercise.cases, key=lambda case: case["tokens"])
-    plain = next((case.observation for case in context.graded if case.result.case is negated_case), None)
-    try:
-        negated, finding = CaseRunner(context).run_negated(context.machine_runner, negated_case, plain)
-    except SubmissionFailed as error:
-        return context.job.locate(error.finding)
-    if finding is not None:
-        return context.job.locate(finding)
-    expected = expected_outputs(exercise, negated.inputs)
-    # None where the output has changed.
-    out, state = (
-        check_tensor_core_output(exercise, replace(negated, outputs=[output]), [truth])
-        for output, truth in zip(negated.outputs, expected, strict=True)
-    )
-    if state is None and out is None:
-        cause = "one of the two products that make a term of out was not made by mma instructions"
-        return context.job.locate(Finding(Verdict.NO_TENSOR_CORES, cause))
-    return context.job.locate(state)
+    *_, second_largest, _ = sorted(exercise.cases, key=lambda case: case["tokens"])
+    return check_negated(context, second_largest, check_outputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -12,7 +13,7 @@ from kernelpath.grading.by_kind import GradingPlan, plan_kernel, plan_kernel_wit
 from kernelpath.grading.context import GradingContext
 from kernelpath.grading.job import Job
 from kernelpath.grading.provenance import Observation, check_refused_launches
-from kernelpath.grading.steps import check_counters, check_limits
+from kernelpath.grading.steps import check_counters, check_largest_case, wait_for_counters
 from kernelpath.verdict import Finding, Verdict
 
 # What a report from a GPU says about the limits.
@@ -60,19 +61,10 @@ def plan_grading(job: Job) -> GradingPlan:
         cause = f"at {arguments(case)}: the busiest program reads {share:.1%} of b, and {allowed}"
         return Finding(Verdict.NO_OVERLAP, cause)
 
-    def check_blocks(context: GradingContext) -> Finding | None:
-        if context.counters is None:
-            return None
-        return check_limits(context, [(context.largest, context.counters)], check_case)[1]
-
-    return plan_kernel_with(job, check_blocks)
+    return plan_kernel_with(job, partial(check_largest_case, check_case=check_case))
 
 
 def count_bytes(context: GradingContext) -> Finding | None:
     """Count the largest case on the PTX machine beside a GPU, for the report and for the check of tensor cores."""
     context.not_measured.append(NOT_LIMITED.format(sms=context.job.exercise.multiprocessors))
-    if context.cpu_shadow is None:
-        return None
-    context.progress("counting on the PTX machine")
-    context.counters, finding = context.cpu_shadow.wait_for_counters()
-    return context.job.locate(finding)
+    return wait_for_counters(context)

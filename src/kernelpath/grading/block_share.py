@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 
 from kernelpath.course.problem import Case, arguments
 from kernelpath.grading.by_kind import GradingPlan, plan_kernel_with
-from kernelpath.grading.context import GradingContext
 from kernelpath.grading.job import Job
 from kernelpath.grading.provenance import Observation
-from kernelpath.grading.steps import check_limits
+from kernelpath.grading.steps import check_largest_case
 from kernelpath.verdict import Finding, Verdict
 
 # The multiprocessors of an H200.
@@ -27,6 +27,7 @@ def plan_shared_reads(job: Job, inputs: Mapping[str, int]) -> GradingPlan:
     """
 
     def check_case(case: Case, observation: Observation) -> Finding | None:
+        """Return a finding where a block reads more of an input than one SM's share."""
         # Neither the size of a grid nor the number of blocks that read shows this: some may have nothing to read, or
         # little.
         for name, index in inputs.items():
@@ -42,10 +43,4 @@ def plan_shared_reads(job: Job, inputs: Mapping[str, int]) -> GradingPlan:
                 return Finding(Verdict.NO_OVERLAP, cause)
         return None
 
-    def check_blocks(context: GradingContext) -> Finding | None:
-        """Return a finding where a block of the largest case reads more of an input than one SM's share."""
-        if context.counters is None:
-            return None
-        return check_limits(context, [(context.largest, context.counters)], check_case)[1]
-
-    return plan_kernel_with(job, check_blocks)
+    return plan_kernel_with(job, partial(check_largest_case, check_case=check_case))

@@ -109,12 +109,22 @@ def check_counters(context: GradingContext) -> Finding | None:
     if context.cpu_shadow is None:
         context.counters, finding = check_limits(context, context.observations(), check_case)
         return finding
+    return wait_for_counters(context) or check_largest_case(context, check_case)
+
+
+def wait_for_counters(context: GradingContext) -> Finding | None:
+    """Wait for the counters of the largest case, which the PTX machine runs beside a GPU, if it can."""
+    if context.cpu_shadow is None:
+        return None
     context.progress("counting on the PTX machine")
     # The shadow has run beside the GPU since `start_cpu_shadow`, so most of the time there is nothing left to wait for.
-    observation, finding = context.cpu_shadow.wait_for_counters()
-    if finding is not None:
-        return context.job.locate(finding)
-    context.counters, finding = check_limits(context, [(context.largest, observation)], check_case)
+    context.counters, finding = context.cpu_shadow.wait_for_counters()
+    return context.job.locate(finding)
+
+
+def check_largest_case(context: GradingContext, check_case: CaseLimits) -> Finding | None:
+    """Return the limit on counters that the largest case exceeds, or None, also where nothing was counted."""
+    context.counters, finding = check_limits(context, [(context.largest, context.counters)], check_case)
     return finding
 
 
@@ -159,19 +169,29 @@ def check_tensor_cores(context: GradingContext) -> Finding | None:
 
     The case is run with these results negated.
     """
-    job = context.job
-    if not job.exercise.tensor_cores or context.counters is None or context.machine_runner is None:
+    exercise = context.job.exercise
+    if not exercise.tensor_cores or context.counters is None:
+        return None
+
+    def check_outputs(negated: Observation) -> Finding | None:
+        return provenance.check_tensor_core_output(exercise, negated, expected_outputs(exercise, negated.inputs))
+
+    return check_negated(context, context.largest, check_outputs)
+
+
+def check_negated(
+    context: GradingContext, case: Case, check_outputs: Callable[[Observation], Finding | None]
+) -> Finding | None:
+    """Run a case with the results of tensor cores negated, and return a finding about the run or its outputs."""
+    if context.machine_runner is None:
         return None
     context.progress("negating what tensor cores make")
-    plain = next((case.observation for case in context.graded if case.result.case is context.largest), None)
+    plain = next((graded.observation for graded in context.graded if graded.result.case is case), None)
     try:
-        negated, finding = CaseRunner(context).run_negated(context.machine_runner, context.largest, plain)
+        negated, finding = CaseRunner(context).run_negated(context.machine_runner, case, plain)
     except SubmissionFailed as error:
-        return job.locate(error.finding)
-    if finding is not None:
-        return job.locate(finding)
-    expected = expected_outputs(job.exercise, negated.inputs)
-    return job.locate(provenance.check_tensor_core_output(job.exercise, negated, expected))
+        return context.job.locate(error.finding)
+    return context.job.locate(finding or check_outputs(negated))
 
 
 def check_overlap(context: GradingContext) -> Finding | None:

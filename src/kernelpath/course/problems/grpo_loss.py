@@ -137,21 +137,40 @@ def _sequence_of_token(batch: Inputs) -> torch.Tensor:
     return sequences.repeat_interleave(batch.offsets.diff().long(), output_size=len(batch.logp))
 
 
-def _losses(batch: Inputs, advantages: torch.Tensor) -> Outputs:
-    """Return losses and gradient in float64, given the advantage of each sequence."""
+class _Tokens(NamedTuple):
+    """The tokens that count, in float64: the sequence, advantage, ratio, and d of each; and its clipped surrogate."""
+
+    sequence: torch.Tensor
+    advantage: torch.Tensor
+    ratio: torch.Tensor
+    d: torch.Tensor
+    clipped: torch.Tensor
+
+
+def _tokens_that_count(batch: Inputs, advantages: torch.Tensor) -> _Tokens:
     counts = batch.mask > 0
     sequence = _sequence_of_token(batch)[counts]
     advantage = advantages.double()[sequence]
     logp = batch.logp.double()[counts]
     ratio = (logp - batch.old_logp[counts]).exp()
-    d = batch.ref_logp[counts] - logp
     clipped = ratio.clamp(1 - batch.epsilon, 1 + batch.epsilon) * advantage
-    terms = -torch.minimum(ratio * advantage, clipped) + batch.beta * (d.exp() - d - 1)
-    slopes = torch.where(ratio * advantage <= clipped, -ratio * advantage, 0.0) + batch.beta * (1 - d.exp())
+    return _Tokens(sequence, advantage, ratio, batch.ref_logp[counts] - logp, clipped)
+
+
+def _divided_sums(batch: Inputs, sequence: torch.Tensor, terms: torch.Tensor, slopes: torch.Tensor) -> Outputs:
+    """Divide terms and slopes by the number of tokens, and return the sum of each sequence and the gradient."""
     number = max(1, len(terms))
     dlogp = torch.zeros_like(batch.logp, dtype=torch.float64)
-    dlogp[counts] = slopes / number
+    dlogp[batch.mask > 0] = slopes / number
     return torch.zeros_like(batch.rewards, dtype=torch.float64).index_add(0, sequence, terms / number), dlogp
+
+
+def _losses(batch: Inputs, advantages: torch.Tensor) -> Outputs:
+    """Return losses and gradient in float64, given the advantage of each sequence."""
+    sequence, advantage, ratio, d, clipped = _tokens_that_count(batch, advantages)
+    terms = -torch.minimum(ratio * advantage, clipped) + batch.beta * (d.exp() - d - 1)
+    slopes = torch.where(ratio * advantage <= clipped, -ratio * advantage, 0.0) + batch.beta * (1 - d.exp())
+    return _divided_sums(batch, sequence, terms, slopes)
 
 
 def reference(
@@ -174,18 +193,12 @@ def reference(
 def magnitudes(*arguments: Any) -> Outputs:
     """Return the sum of the magnitudes of the terms: of a sequence for its loss, and of a token for its gradient."""
     batch = Inputs(*arguments)
-    counts = batch.mask > 0
-    sequence = _sequence_of_token(batch)[counts]
     advantages, advantage_terms = _advantages(batch)
-    ratio = (batch.logp.double() - batch.old_logp)[counts].exp()
-    d = (batch.ref_logp.double() - batch.logp)[counts]
-    surrogate = ratio * advantages[sequence]
-    has_gradient = surrogate <= ratio.clamp(1 - batch.epsilon, 1 + batch.epsilon) * advantages[sequence]
-    number = max(1, len(ratio))
-    terms = ratio * advantage_terms[sequence] + batch.beta * (d.exp() + d.abs() + 1)
-    dlogp = torch.zeros_like(batch.logp, dtype=torch.float64)
-    dlogp[counts] = (has_gradient * ratio * advantage_terms[sequence] + batch.beta * (1 + d.exp())) / number
-    return torch.zeros_like(batch.rewards, dtype=torch.float64).index_add(0, sequence, terms / number), dlogp
+    sequence, advantage, ratio, d, clipped = _tokens_that_count(batch, advantages)
+    surrogate_terms = ratio * advantage_terms[sequence]
+    terms = surrogate_terms + batch.beta * (d.exp() + d.abs() + 1)
+    slopes = torch.where(ratio * advantage <= clipped, surrogate_terms, 0.0) + batch.beta * (1 + d.exp())
+    return _divided_sums(batch, sequence, terms, slopes)
 
 
 def eager(*arguments: Any) -> Outputs:

@@ -17,8 +17,8 @@ __all__ = ["FAR", "Dim", "RecordLayout", "Records", "address_of", "aligned", "sp
 
 Dim = tuple[int, int, int]
 
-# Size in bytes from which on memory is a lazily committed address range: no 32-bit offset can reach all of it.
-FAR = 1 << 32
+# Size in bytes from which on memory is a lazily committed address range: no signed 32-bit offset can reach all of it.
+FAR = 1 << 31
 
 # Bytes before such a range that are mapped but unused: 2**32 elements of 8 bytes, so that a wrapped offset hits no
 # other memory.
