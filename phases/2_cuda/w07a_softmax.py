@@ -1,8 +1,9 @@
 """Softmax: the launch.
 
-softmax(x) takes a contiguous bfloat16 or float32 matrix with any number of rows and with 1 to 262144 columns or more.
-It returns the softmax of each row as a new tensor of the same dtype, computed in float32, for finite values of any
-size. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements, so offsets need 64 bits.
+softmax(x) takes a contiguous bfloat16 or float32 matrix with any number of rows and at least one column; rows of more
+than 262144 columns must work, too. It returns the softmax of each row as a new tensor of the same dtype, computed in
+float32, for finite values of any size. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements,
+so offsets need 64 bits.
 
 Write the kernel in w07a_softmax.cu, then launch it here. The grader checks the values, the bytes that the kernel moves
 (one read and one write are enough), and, on a GPU, the time compared with the formula written as five PyTorch

@@ -9,12 +9,12 @@ duration "dur" in microseconds, a "name", and a category "cat". Two groups of ca
   kernel has args["grid"], three extents in blocks, and a copy has args["bytes"].
 
 The step follows these rules. Before each call, the host works for the time that the trace has between the end of the
-previous call and the start of this call. A call takes its duration. Its activity starts when both the call and the
-previous activity have ended, and takes its duration. Two kinds of calls wait instead. "cudaStreamSynchronize" takes no
-time itself and ends when the GPU has finished all activities launched so far. The call of an activity named "Memcpy
-HtoD (Pageable -> Device)" takes no time itself either. Its copy starts as soon as the call and the previous activity
-allow, and the call ends when its copy ends. The step lasts from the start of the first call to the last end of a call
-or an activity.
+previous call and the start of this call. A call takes as long as its recorded duration. Its activity starts when both
+the call and the previous activity have ended, and also takes as long as recorded. Two kinds of calls wait instead.
+"cudaStreamSynchronize" takes no time itself and ends when the GPU has finished all activities launched so far. The call
+of an activity named "Memcpy HtoD (Pageable -> Device)" takes no time itself either. Its copy starts as soon as the call
+and the previous activity allow, and the call ends when its copy ends. The step lasts from the start of the first call
+to the last end of a call or an activity.
 
 Five changes:
 

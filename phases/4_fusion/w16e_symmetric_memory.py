@@ -13,7 +13,7 @@ cdiv(n, 8 * world) * 8, so every chunk starts at a multiple of 16 bytes. The las
 Between steps 1 and 2, and at the end, blocks with the same index on all ranks wait for each other through flags, which
 only grow from call to call. Here, the grader launches all ranks on one device, and axis 1 of the grid is the rank. On
 several GPUs, each GPU launches its own rank, with `first` as this rank and one block along axis 1. Each rank sends 2
-(world - 1) / world of the vector, as in a ring. A small vector takes only the time of two flags.
+(world - 1) / world of the vector, as in a ring. A small vector takes little longer than two flag exchanges.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
 may touch at most 1.25 times the sectors that its bytes require. In total, global memory accesses may move at most 2.25

@@ -5,8 +5,8 @@ the change, B, in the given order on the continuous-integration machine, and ret
 the device. For example, time("ABBA") returns four numbers. time may be called up to 25 times per change. All orders of
 one change together may contain up to 400 kernel calls, which the machine counts from 0.
 
-Times of one version differ by 1.5% (standard deviation). A kernel takes between 10 µs and 10 ms. The machine may have
-any of these disturbances, which affect both versions alike, or all of them:
+Times of the same version vary by 1.5% (standard deviation). A kernel takes between 10 µs and 10 ms. The machine may
+have any of these disturbances, which affect both versions alike, or all of them:
 
 - the first 40 calls take three times longer;
 - the clock rate drifts by 10% over 400 calls, up or down;
@@ -17,8 +17,8 @@ any of these disturbances, which affect both versions alike, or all of them:
 
 judge returns a decision for each of hundreds of changes, 1 if B is slower. Two rates are graded on each kind of
 machine: false alarms, at most 1% of the changes that cost nothing or make the kernel faster; and missed slowdowns, at
-most 5% of the changes that make the kernel 2% slower. Counts that a gate with these rates reaches by chance are
-accepted.
+most 5% of the changes that make the kernel 2% slower. The grader accepts any counts that a gate with exactly these
+rates could reach by chance.
 """
 
 import functools

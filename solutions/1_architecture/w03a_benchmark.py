@@ -7,13 +7,15 @@ returns. synchronize() waits until the queue is empty. clock() returns the time 
 
 It returns three times in seconds: a quarter of the calls are faster than the first time, half of the calls are faster
 than the second (the median), and three quarters are faster than the third. statistics.quantiles(times, n=4) computes
-them from a list. They must be right within 4% on each of these devices, and you may make at most 500 calls per device:
+them from a list. They must be accurate to within 4% on each of these devices, and you may make at most 500 calls per
+device:
 
 - a device where every call takes the same time;
-- a device where calls differ by up to 20% either way, so that a few calls say little about the quartiles;
+- a device where the times of calls vary by up to 20% in either direction, so that a few calls say little about the
+  quartiles;
 - a device where the first 150 calls take three times longer, because something is compiled and clock rates have to rise
   (report the quartiles of the later calls);
-- a device where calls differ, and one call in 25 takes ten times longer, because something else interrupts it;
+- a device where times vary, and one call in 25 takes ten times longer, because something else interrupts it;
 - a device with all of these difficulties together.
 """
 

@@ -2,8 +2,8 @@
 
 softmax(x) takes a contiguous bfloat16 or float32 matrix with any number of rows, each with at least one element and at
 most 64 KiB. It returns the softmax of each row as a new tensor of the same dtype, computed in float32, for finite
-values of any size, and autograd knows its gradient: dx = y * (dy - sum(y * dy)) row by row, where y is the output and
-dy its gradient. Tensors have fewer than 2**31 elements and are not always aligned to 16 bytes.
+values of any size, and autograd can compute its gradient: dx = y * (dy - sum(y * dy)) row by row, where y is the output
+and dy its gradient. Tensors have fewer than 2**31 elements and are not always aligned to 16 bytes.
 
 Register two operators with torch.library, one for each direction. Each needs a fake implementation, and the first needs
 a backward formula that calls the second. Give them your own namespace, or one made from __name__, as in

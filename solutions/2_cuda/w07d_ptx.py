@@ -1,13 +1,13 @@
 """PTX: the launch.
 
-hardswish(x) takes a float32 matrix with any numbers of rows and columns below 2**31. Rows are contiguous, but the row
-stride may exceed the row length: x[:, :100] of a wider matrix is a legal input. It returns x * min(max(x + 3, 0), 6) /
-6 as a new contiguous tensor. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements, so offsets
-need 64 bits.
+hardswish(x) takes a float32 matrix with fewer than 2**31 rows and fewer than 2**31 columns. Rows are contiguous, but
+the row stride may exceed the row length: x[:, :100] of a wider matrix is a legal input. It returns x * min(max(x + 3,
+0), 6) / 6 as a new contiguous tensor. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements,
+so offsets need 64 bits.
 
 The kernel in w07d_ptx.cu is correct. `kp profile ptx --sass` shows the compilers' output, line by line; rewrite the
-kernel until they generate the code you want. The grader checks the values; that every load and store has 16 bytes, if
-16-byte accesses are possible in every row; that ptxas uses neither a stack frame nor spills; that at most 8 integer
+kernel until they generate the code you want. The grader checks the values; that every load and store is 16 bytes wide,
+if 16-byte accesses are possible in every row; that ptxas uses neither a stack frame nor spills; that at most 8 integer
 instructions are executed per element (a division counts as 18, a 64-bit division as 80); and, on a GPU, the time
 compared with the kernel as provided.
 

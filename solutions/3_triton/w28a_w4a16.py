@@ -11,10 +11,10 @@ w.T in the dtype of x, for
 The result must be as accurate as with exact weights and float32 sums that are rounded once. An exact weight has more
 bits than x, so no kernel can store it in 16 bits. packed may have more than 2**32 elements: offsets need 64 bits.
 
-The words take most of the bytes, so read them once, and never write weights to memory. A thread should unpack the words
-that it loads, and with few instructions: an H200 has time for three per weight. The grader checks the values, the bytes
-that are moved and allocated, and the use of tensor cores. On a GPU, it compares the time with weights that operators
-dequantize for the library.
+Most of the bytes are in packed, so read each word once, and never write weights to memory. A thread should unpack the
+words that it loads, and with few instructions: an H200 has time for three per weight. The grader checks the values, the
+bytes that are moved and allocated, and the use of tensor cores. On a GPU, it compares the time with PyTorch operators
+that dequantize the weights, and then the library's GEMM.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
 memory accesses may move at most 2 times the size of the inputs and outputs. Any workspace may be at most 0.5 times the

@@ -11,7 +11,7 @@ Tensors may have more than 2**32 elements, so offsets need 64 bits. On GPUs olde
 and v are float16.
 
 cu_seqlens is on the device. If the host reads it, the host waits for all work that is queued on the GPU, and a CUDA
-graph can't contain such a call. So the launch may depend on shapes alone. The total and the number of sequences limit
+graph can't contain such a call. So the launch may depend only on shapes. The total and the number of sequences limit
 the number of tiles, and each program can find out which tile it has to compute. Start with the causal flash attention
 of w12a, and let each program compute one tile of a sequence. The grader checks the values, the bytes moved, and the
 memory that is allocated in addition to inputs and output. On a GPU, it compares the time with the formula written as

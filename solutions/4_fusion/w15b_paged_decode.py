@@ -9,13 +9,13 @@ sequence's tokens are: token t of sequence i is row t % page of page block_table
 each sequence. Scores are between -1000 and 1000. k_pages may have more than 2**32 elements, so offsets need 64 bits. On
 GPUs older than sm_80, which lack bfloat16, q, k_pages and v_pages are float16.
 
-Data that doesn't belong to any token is garbage. Entries of block_table after a sequence's last page may be any number,
-the rows of its last page after its last token may contain NaN, and so may pages that no sequence owns. One sequence may
-have a single token and the next one 100,000, but the host doesn't know which, because lengths is on the device. Start
-with one program per sequence and key head, which processes all query heads of this key head. Then split the sequences,
-because a single long sequence has to fill the whole GPU. The grader checks the values, the bytes moved, and the memory
-that is allocated in addition to inputs and output. On a GPU, it compares the time with PyTorch's operators, which
-gather each sequence's pages and evaluate the formula.
+Data that doesn't belong to any token is garbage. Entries of block_table after a sequence's last page may hold any
+number. Rows that follow the last token in its page may contain NaN, and so may pages that no sequence owns. One
+sequence may have a single token and the next one 100,000, but the host doesn't know which, because lengths is on the
+device. Start with one program per sequence and key head, which processes all query heads of this key head. Then split
+the sequences, because a single long sequence has to fill the whole GPU. The grader checks the values, the bytes moved,
+and the memory that is allocated in addition to inputs and output. On a GPU, it compares the time with PyTorch's
+operators, which gather each sequence's pages and evaluate the formula.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
 may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 1.5

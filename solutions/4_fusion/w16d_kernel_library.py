@@ -7,7 +7,7 @@ else, and requires torch and triton. Importing the package doesn't change torch'
 
 fused_kernels.add_rmsnorm(x, residual, weight, eps=1e-6) returns (y, h): h = x + residual, rounded to the dtype, and y =
 h * weight / sqrt(mean of h^2 over the row + eps). x and residual have the shape (rows, columns), with any number of
-rows, including none, and 1 to 8192 columns, weight the shape (columns). fused_kernels.swiglu(gate_up) returns
+rows, including none, and 1 to 8192 columns; weight has the shape (columns). fused_kernels.swiglu(gate_up) returns
 silu(gate) * up of shape (rows, hidden), for gate_up of shape (rows, 2 * hidden) with the gate in the first half of the
 columns.
 
@@ -24,7 +24,7 @@ operators, and "bytes" for reading each input once and writing each output once.
 
 pytest runs the tests in tests/, in seconds and without a GPU. The tests call the functions of fused_kernels and have to
 fail if one of them is wrong in a row or in a gradient, mishandles strides, or accepts arguments that the contract
-refuses. The grader checks the values and gradients of `layer` below, then the contract, opcheck and torch.compile, the
+rejects. The grader checks the values and gradients of `layer` below, then the contract, opcheck and torch.compile, the
 benchmark, and the tests, with faults planted in the package. On a GPU, it compares the time of layer and its gradients
 with PyTorch's operators.
 

@@ -102,7 +102,7 @@ def chain(x, out, staging, flags, n, WORLD: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def rounds(x, out, staging, flags, n, WORLD: tl.constexpr, BLOCK: tl.constexpr):
-    """Pass the vectors on around the ring of ranks: in each round, the one that came in the round before."""
+    """Pass the vectors on around the ring of ranks: each round sends the vector that the last one received."""
     rank = tl.program_id(0)
     following = (rank + 1) % WORLD
     offs = tl.arange(0, BLOCK)

@@ -13,10 +13,10 @@ infinities. source and offsets are on the device, and the host must not wait for
 of 16 bytes. x, w, and out may have more than 2**32 elements: offsets into them need 64 bits. On GPUs older than sm_80,
 which lack bfloat16, x and w are float16.
 
-Start with the kernel from matmul (week 11). A program looks for its tile. An expert has ceil(rows of the expert / ROWS)
-tiles, which are neighbors. The grader checks the values (exactly, for small integers), the use of tensor cores, and the
-bytes moved. On a GPU, it compares the time with a loop over experts with cuBLAS, for which the host has to wait for the
-offsets. The limit on bytes leaves no room for the weights of experts without rows.
+Start with the kernel from matmul (week 11). Each program finds its own tile. An expert has ceil(rows of the expert /
+ROWS) tiles with consecutive numbers. The grader checks the values (exactly, for small integers), the use of tensor
+cores, and the bytes moved. On a GPU, it compares the time with a loop that calls cuBLAS for each expert, for which the
+host has to wait for the offsets. The limit on bytes leaves no room for the weights of experts without rows.
 
 The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
 memory accesses may move at most 2.5 times the size of the inputs and outputs. The multiply-adds must run on tensor

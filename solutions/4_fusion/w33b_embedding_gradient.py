@@ -5,11 +5,12 @@ int32 from -1 to vocabulary - 1, and order (tokens,) in int32. It returns a new 
 
     dtable[v] = sum of dy[t] over all t with ids[t] == v         0 for a token that doesn't occur
 
-A row whose token is -1 adds nothing, and may contain NaN. order has the indices of all other rows, sorted by token. The
-sort is stable, so the rows of one token keep their order. The rest of order is -1. The sums are float32 and are rounded
-once, and the same inputs give bitwise identical results in every run. dy may contain infinities. There are 1 or more
-tokens, and a token may occur any number of times. All tensors start at multiples of 16 bytes. dy and dtable may have
-more than 2**32 elements, so offsets need 64 bits. On GPUs older than sm_80, which lack bfloat16, dy is float16.
+A row whose token is -1 adds nothing, and may contain NaN. order contains the indices of all other rows, sorted by
+token. The sort is stable, so the rows of one token keep their order. The remaining entries of order are -1. The sums
+are float32 and are rounded once, and the same inputs give bitwise identical results in every run. dy may contain
+infinities. There are 1 or more tokens, and a token may occur any number of times. All tensors start at multiples of 16
+bytes. dy and dtable may have more than 2**32 elements, so offsets need 64 bits. On GPUs older than sm_80, which lack
+bfloat16, dy is float16.
 
 In a batch of text, half of the rows may belong to one token, such as the end token that pads short answers. In the
 largest case they do, and no program may read more than 1/132 of dy, the share of one SM of an H200. The grader checks

@@ -5,7 +5,7 @@ tensor of shape (m, n). The accumulators are float32 and rounded once. m and n a
 positive multiple of 64. Every tensor starts at a multiple of 16 bytes and has fewer than 2**31 elements.
 
 Write the kernel in w20b_tiled_mma.cu with CuTe's headers, which come with `pip install nvidia-cutlass`, then launch it
-here. Build a TiledMMA of mma.sync, a TiledCopy of cp.async, and the copies of ldmatrix that make_tiled_copy_A and
+here. Build a TiledMMA from mma.sync, a TiledCopy from cp.async, and the ldmatrix copies that make_tiled_copy_A and
 make_tiled_copy_B derive from the TiledMMA. NVRTC needs up to a minute to compile such a kernel.
 
 The grader checks the values (products of small integers exactly), the bytes moved and their sectors, and that tensor
