@@ -22,7 +22,7 @@ CLASSES = ("notebooks", "gradings", "unit")
 NOTEBOOKS = frozenset({"test_notebook_runs.py"})
 
 # The notebooks that every run executes: a short one in Triton and a short one in CuTe. The others are executed weekly.
-SENTINEL_NOTEBOOKS = frozenset({"week09_model", "week17_layouts"})
+SENTINEL_NOTEBOOKS = frozenset({"week02_memory", "week17_layouts"})
 
 # The exercises whose stub, answer, and negative controls every run grades: one of each lane and kind, and of each
 # architecture that kernels are graded for. The others are graded weekly.
@@ -51,6 +51,10 @@ SENTINEL_EXERCISES = frozenset(
         "w31b_nvfp4_gemm",
     }
 )
+
+# The mean seconds of a planted submission to an exercise, by exercise, as tests.suite_costs writes them. They only
+# have to be right in relation to each other.
+SECONDS = Path(__file__).with_name("submission_seconds.json")
 
 # Files that grade submissions to the course's exercises, or compile so many kernels that they take more than 10 s.
 GRADINGS = frozenset(
@@ -114,14 +118,19 @@ WEEKLY: Mapping[str, tuple[str, ...]] = {
     "tests/test_blackwell_recorder.py": ("benchmarks/blackwell.py",),
     "tests/test_cards.py": ("src/kernelpath/dev/cards.py", "results/cards.json"),
     "tests/test_class_exam.py": ("src/kernelpath/exam/", _SCHOOL),
+    "tests/test_classroom.py": (_SCHOOL, "src/kernelpath/cli/grade.py"),
+    "tests/test_concurrent.py": (_GRADING, "src/kernelpath/work/"),
     "tests/test_doctor.py": ("src/kernelpath/doctor.py", "src/kernelpath/packages.py"),
     "tests/test_empty_products.py": ("src/kernelpath/course/problems/",),
+    "tests/test_exam_delivered.py": ("src/kernelpath/exam/",),
     "tests/test_fused_twists.py": (_GRADING, "checks/4_fusion/"),
     "tests/test_gradescope.py": ("src/kernelpath/dev/gradescope.py", _SCHOOL),
+    "tests/test_hooks.py": ("src/kernelpath/work/", "src/kernelpath/packages.py", _FRONTENDS),
     "tests/test_hopper_spills.py": ("solutions/5_cute/", _FRONTENDS),
     "tests/test_hopper_twists.py": (_GRADING, "checks/5_cute/"),
     "tests/test_hostile_class.py": (_SCHOOL, "src/kernelpath/cli/grade.py", f"{_GRADING}pool.py"),
     "tests/test_ladders.py": ("solutions/",),
+    "tests/test_large_offsets.py": ("src/kernelpath/device/", "src/kernelpath/course/problems/", _GRADING),
     "tests/test_operator_twists.py": (_GRADING, "checks/2_cuda/"),
     "tests/test_package.py": ("src/kernelpath/work/package.py", "src/kernelpath/work/own_tests.py"),
     "tests/test_pallas.py": ("src/kernelpath/work/pallas.py", "src/kernelpath/work/worker.py"),
@@ -132,6 +141,7 @@ WEEKLY: Mapping[str, tuple[str, ...]] = {
     "tests/test_tensor_parallel.py": ("benchmarks/tensor_parallel.py",),
     "tests/test_tile_languages.py": ("src/kernelpath/show/tile_compilers.py",),
     "tests/test_torchrun.py": ("src/kernelpath/course/", "solutions/4_fusion/"),
+    "tests/test_traces.py": ("src/kernelpath/course/traces/", "src/kernelpath/work/"),
     "tests/test_twins.py": (_GRADING, "src/kernelpath/device/"),
     "tests/test_twists.py": (_GRADING, "checks/1_architecture/"),
     "tests/test_wheel.py": (
@@ -140,6 +150,7 @@ WEEKLY: Mapping[str, tuple[str, ...]] = {
         "warpcheck/pyproject.toml",
         "src/kernelpath/course/places.py",
     ),
+    "tests/test_workflow.py": ("src/kernelpath/dev/workflow.py", _SCHOOL),
     "warpcheck/tests/machine/test_blackwell_mutants.py": (_RUNTIME, f"{_MACHINE}isa/", f"{_MACHINE}lower/"),
     "warpcheck/tests/machine/test_block_workers.py": (_RUNTIME, f"{_MACHINE}threads.py"),
     "warpcheck/tests/machine/test_hardware.py": (_RUNTIME, f"{_MACHINE}isa/", "results/"),

@@ -1,14 +1,19 @@
 """Where the time of a test run goes: worker-seconds by file of tests and the slowest tests, as tables in Markdown.
 
-python -m tests.suite_costs [RESULTS] [--files N] [--tests N]
+python -m tests.suite_costs [RESULTS] [--files N] [--tests N] [--write-seconds]
 
 RESULTS is what `pytest --junitxml` wrote, by default .venv/tests.xml of `make test`. A worker-second is a second of one
 process of pytest-xdist, in which others may run. Setting up a fixture counts for the test that needed it first.
+
+--write-seconds updates tests/submission_seconds.json, from which `direct.sentinels` knows cheap submissions.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import re
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -77,6 +82,18 @@ def slowest(tests: Iterable[Test], most: int) -> Iterator[str]:
     yield from table(("test", "seconds"), ((f"{test.file}: {test.name}", test.seconds) for test in tests))
 
 
+_SUBMISSION = re.compile(r"\[(w\d+[a-z]_\w+)/\w+\]$")
+
+
+def seconds_by_exercise(tests: Iterable[Test]) -> dict[str, float]:
+    """Return the mean worker-seconds of a planted submission to each exercise, in the order of the course."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for test in tests:
+        if match := _SUBMISSION.search(test.name):
+            seconds[match[1]].append(test.seconds)
+    return {exercise: round(statistics.mean(seconds[exercise]), 1) for exercise in sorted(seconds)}
+
+
 def table(headings: Sequence[str], rows: Iterable[Sequence[str | float]]) -> Iterator[str]:
     """Yield the lines of a table in Markdown, numbers at the right and seconds with one digit."""
     yield "| " + " | ".join(headings) + " |"
@@ -91,8 +108,13 @@ def main() -> None:
     parser.add_argument("results", nargs="?", type=Path, default=ROOT / ".venv" / "tests.xml")
     parser.add_argument("--files", type=int, default=30)
     parser.add_argument("--tests", type=int, default=40)
+    parser.add_argument("--write-seconds", action="store_true")
     chosen = parser.parse_args()
     tests = read(chosen.results)
+    if chosen.write_seconds:
+        known = json.loads(selection.SECONDS.read_text()) if selection.SECONDS.exists() else {}
+        seconds = known | seconds_by_exercise(tests)
+        selection.SECONDS.write_text(json.dumps(seconds, indent=1, sort_keys=True) + "\n")
     print(f"{sum(test.seconds for test in tests):,.0f} worker-seconds, {len(tests):,} tests")
     for lines in (by_class(tests), by_file(tests, chosen.files), slowest(tests, chosen.tests)):
         print("", *lines, sep="\n")

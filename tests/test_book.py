@@ -684,6 +684,7 @@ def test_reports_are_shown_again_without_a_grading(
     page.cells += [check.copy(), both.copy()]
     for cell in page.cells[-2:]:
         cell.outputs = [stream("the old explanation\n")]
+    page.metadata["kernelpath"]["date"] = "2026-11-28"
     write(recorded / BOOK, executed(page))
 
     # There is a report on another GPU.
@@ -691,9 +692,18 @@ def test_reports_are_shown_again_without_a_grading(
     monkeypatch.setattr(results, "machines", lambda root: [results.Machine("NVIDIA B200", reports=(report,))])
     assert run_execute(str(recorded / NOTEBOOK), "--reports") == 0
     assert (runs, saved) == ([], [])
-    assert "double: results/ has no report on NVIDIA H200, so its cell stays as it is" in capsys.readouterr().out
+    nothing = "double: results/ has no report on NVIDIA H200 as new as the page, so its cell stays as it is"
+    assert nothing in capsys.readouterr().out
 
-    monkeypatch.setattr(results, "machines", lambda root: [results.Machine(H200, reports=(report,))])
+    def machine(date: str) -> results.Machine:
+        return results.Machine(H200, reports=(report,), report_dates={report.exercise: date})
+
+    monkeypatch.setattr(results, "machines", lambda root: [machine("2026-11-27")])
+    assert run_execute(str(recorded / NOTEBOOK), "--reports") == 0
+    assert (runs, saved) == ([], [])
+    assert nothing in capsys.readouterr().out
+
+    monkeypatch.setattr(results, "machines", lambda root: [machine("2026-11-28")])
     assert run_execute(str(recorded / NOTEBOOK), "--reports") == 0
     after = nbformat.read(recorded / BOOK, as_version=4)
     ((sources, folder),) = runs
