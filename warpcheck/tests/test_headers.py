@@ -246,3 +246,30 @@ def test_headers_of_cutlass_are_adapted_to_the_installed_libcu() -> None:
         kept = (cutlass.folder() / name).read_text(encoding="utf-8")
         assert text.count(again) == max(kept.count(again) - 1, 0), name
     assert "struct own_sequence" in texts["cute/numeric/integer_sequence.hpp"]
+
+
+ELEMENTS = """
+#include <cute/tensor.hpp>
+using namespace cute;
+using Mixed = tuple<int, _2, tuple<_1, float>, double>;
+static_assert(is_same_v<tuple_element_t<0, Mixed>, int>);
+static_assert(is_same_v<tuple_element_t<2, Mixed>, tuple<_1, float>>);
+static_assert(is_same_v<tuple_element_t<3, const Mixed>, const double>);
+static_assert(is_same_v<tuple_element_t<1, ArithmeticTuple<int, _2>>, _2>);
+static_assert(is_same_v<tuple_element_t<1, type_list<int, float>>, float>);
+static_assert(is_same_v<typename std::tuple_element<1, Mixed>::type, _2>);
+__global__ void third(int* out) {
+    auto [first, second] = make_tuple(_3{}, 4);
+    *out = first + second;
+}
+"""
+
+
+def test_an_element_of_a_tuple_of_cute_has_its_type_without_libcu() -> None:
+    changed = [name for name, text in cutlass.patched_headers().items() if "pack_element" in text]
+    assert changed == ["cute/container/tuple.hpp", "cute/container/type_list.hpp", "cute/numeric/arithmetic_tuple.hpp"]
+    assert "tuple_element<I, CUTE_STL_NAMESPACE::tuple" not in "".join(cutlass.patched_headers().values())
+    assert "7;" in nvrtc.compile_kernel(ELEMENTS, "elements.cu", "third", "compute_80").ptx
+    wrong = ELEMENTS.replace("3, const Mixed>, const double", "3, const Mixed>, double")
+    with pytest.raises(nvrtc.CompileError, match="static assertion failed"):
+        nvrtc.compile_kernel(wrong, "elements.cu", "third", "compute_80")

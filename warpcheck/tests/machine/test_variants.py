@@ -40,7 +40,8 @@ def test_a_form_that_is_not_known_is_named_with_its_line(statement: str) -> None
 EMITTED = """atom.global.acq_rel.gpu.cas.b32 atom.global.gpu.acq_rel.add.u32 atom.global.gpu.acq_rel.add.noftz.f16
 atom.acquire.gpu.global.exch.b32 red.relaxed.gpu.global.add.f32 ld.global.nc.L1::no_allocate.L2::128B.v4.u32
 ld.global.L1::evict_last.L2::cache_hint.v2.b32 ld.volatile.shared.u32 ld.acquire.sys.global.b32 st.global.wt.b8
-ld.global.gpu.acquire.b32 st.release.gpu.global.b32 cp.async.cg.shared.global.L2::cache_hint.L2::128B
+ld.global.gpu.acquire.b32 ld.global.acquire.gpu.b32 st.release.gpu.global.b32 st.global.release.gpu.b32
+st.global.gpu.relaxed.v2.b32 cp.async.cg.shared.global.L2::cache_hint.L2::128B
 cp.async.ca.shared::cta.global
 createpolicy.fractional.L2::evict_first.b64 prefetch.global.L2 prefetch.L1 match.any.sync.b64 set.eq.u32.f16x2
 barrier.sync.aligned barrier.cta.red.popc.aligned.u32 cvt.rni.ftz.s32.f32 cvt.sat.f32.f32 cvt.rn.relu.bf16x2.f32"""

@@ -128,7 +128,9 @@ OPS = (
             "weak|volatile? SPACE? " + _MEMORY,
             f"weak? global? {_CACHED} v8 b32|u32|s32|f32",
             "relaxed|acquire SCOPE SPACE? " + _MEMORY,
-            "SPACE SCOPE relaxed|acquire " + _MEMORY,  # the order in which Triton writes it, and ptxas takes it
+            # ptxas also accepts the space in front, as Triton and CUTLASS write it.
+            "SPACE SCOPE relaxed|acquire " + _MEMORY,
+            "SPACE relaxed|acquire SCOPE " + _MEMORY,
         ),
         emit_ld,
     ),
@@ -139,6 +141,8 @@ OPS = (
             "weak|volatile? SPACE? " + _MEMORY,
             f"weak? global? {_CACHED} v8 b32|u32|s32|f32",
             "relaxed|release SCOPE SPACE? " + _MEMORY,
+            "SPACE SCOPE relaxed|release " + _MEMORY,
+            "SPACE relaxed|release SCOPE " + _MEMORY,
             "async weak? CLUSTER? mbarrier::complete_tx::bytes v2|v4? b32|b64|u32|u64|s32|s64|FLOAT",
         ),
         emit_st,
