@@ -43,6 +43,41 @@ struct pack_element<0, First, Rest...> { using type = First; };
 #endif
 """
 
+# Two changes that save NVRTC work: variable templates, of which each instance would be a variable of the PTX as well.
+#
+# CuTe asks of every type whether it is an integer, and of every tuple whether its elements are empty. libcu++ and CuTe
+# store the answers in variable templates. No class is an integer, so the answer for a class needs none.
+_FEWER_VARIABLES = (
+    (
+        "util/type_traits",
+        "template <class T>\nusing is_std_integral = CUTE_STL_NAMESPACE::is_integral<T>;\n",
+        """namespace detail {
+template <class T, bool IsClass = __is_class(T)>
+struct is_std_integral : CUTE_STL_NAMESPACE::is_integral<T> {};
+template <class T>
+struct is_std_integral<T, true> : CUTE_STL_NAMESPACE::false_type {};
+}
+template <class T>
+using is_std_integral = detail::is_std_integral<T>;
+""",
+    ),
+    (
+        "container/tuple",
+        "static constexpr bool is_first_empty_v = cute::is_empty<First>::value;",
+        "struct is_first_empty : CUTE_STL_NAMESPACE::bool_constant<cute::is_empty<First>::value> {};",
+    ),
+    (
+        "container/tuple",
+        "static constexpr bool is_rest_empty_v  = (cute::is_empty<Rest>::value && ...);",
+        "struct is_rest_empty : CUTE_STL_NAMESPACE::bool_constant<(cute::is_empty<Rest>::value && ...)> {};",
+    ),
+    (
+        "container/tuple",
+        "ESO<is_first_empty_v<T...>, is_rest_empty_v<T...>, T...>",
+        "ESO<is_first_empty<T...>::value, is_rest_empty<T...>::value, T...>",
+    ),
+)
+
 # A replacement of libcu++'s sequence by one of CuTe's own.
 #
 # Since CUDA 13.3 libcu++ has a get<> for its sequence, so that a call would be ambiguous between it and CuTe's get<>.
@@ -100,6 +135,10 @@ def patched_headers() -> dict[str, str]:
         if _STANDARD_ELEMENT in text:
             text = _DEFINE_ELEMENT + text.replace(_STANDARD_ELEMENT, _OWN_ELEMENT)
         texts[f"cute/{name}.hpp"] = text
+    for header, text, replacement in _FEWER_VARIABLES:
+        name = f"cute/{header}.hpp"
+        original = texts.get(name) or (folder() / name).read_text(encoding="utf-8")
+        texts[name] = original.replace(text, replacement)
     name = "cute/numeric/integer_sequence.hpp"
     texts[name] = (folder() / name).read_text(encoding="utf-8").replace(_SEQUENCE, _OWN_SEQUENCE)
     return texts
