@@ -157,6 +157,9 @@ CASES = (
     Case("no_end", body("c[i] = 1; if (i == 1200) for (volatile float* p = s; !*p;) ;"), False,
          options=(("max_instructions", 1 << 21),)),
 )  # fmt: skip
+    Case("a_block_that_lets_others_run",
+         body("unsigned x = t; if (blockIdx.x == 3) for (int k = 0; k < 60 * n; k++) x = x * 1664525 + (x >> k % 7); d[i] = x;"),
+         False, grid=(6,), block=(32,)),
 
 
 def _contains(array: npt.NDArray[Any], address: int | None) -> bool:
