@@ -165,7 +165,8 @@ class _WorkerLaunch(Records):
         # Its arrays are its own, but for those that do not change.
         own = self.layout.views.keys() - {"params", "symbols"}
         self.set(**{name: grid.get(name) for name in self.layout.fields.keys() - own})
-        self.set(pause_clock=NEVER, limits_slices=0, is_worker=1)
+        # The turns are its own, in memory for one turn of each block: the launch may have had more of them.
+        self.set(pause_clock=NEVER, limits_slices=0, is_worker=1, turn_count=0)
         grid.place_counts(self)
         self.histories = [empty_history(shadow.history.size // ENTRY_BYTES) for shadow in grid.shadows]
         self.point(buffers=grid.array("buffers").copy())
