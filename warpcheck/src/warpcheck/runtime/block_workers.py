@@ -270,17 +270,19 @@ class _Original:
         self.states = self.shadow.state.copy()
 
     def restore(self, histories: Sequence[npt.NDArray[np.uint8]]) -> None:
-        """Restore the granules that are in one of the workers' histories, and no others.
+        """Restore what differs in the granules that are in one of the workers' histories.
 
-        Other threads of this process may have written elsewhere in the buffer meanwhile.
+        Other threads of this process may have written elsewhere in the buffer meanwhile. A granule that a worker has
+        only read, and maybe written in a race, is among them. But a byte that has not changed must not be stored to:
+        its page may be write-protected, as in a file that is mapped for reading.
         """
-        entries = [history.view(np.int64).reshape(-1, ENTRY_BYTES // 8) for history in histories]
-        granules = np.flatnonzero(np.logical_or.reduce([(words[:, :2] != 0).any(axis=1) for words in entries]))
-        within = np.arange(1 << self.shadow.granule)
-        offsets = ((granules << self.shadow.granule)[:, None] + within).reshape(-1)
-        offsets = offsets[offsets < self.contents.size]
-        _bytes_of(self.shadow)[offsets] = self.contents[offsets]
-        self.shadow.state[offsets] = self.states[offsets]
+        accessed = np.zeros(len(self.shadow.history) // ENTRY_BYTES, np.bool_)
+        for history in histories:
+            accessed |= (history.view(np.int64).reshape(-1, ENTRY_BYTES // 8)[:, :2] != 0).any(axis=1)
+        is_accessed = np.repeat(accessed, 1 << self.shadow.granule)[: self.contents.size]
+        for present, original in ((_bytes_of(self.shadow), self.contents), (self.shadow.state, self.states)):
+            differs = is_accessed & (present != original)
+            present[differs] = original[differs]
 
 
 def _bytes_of(shadow: Shadow) -> npt.NDArray[np.uint8]:
