@@ -188,6 +188,25 @@ class _WorkerLaunch(Records):
 def is_sample_final(grid: Grid, counts: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
     """Return for each access site whether no later request replaces its sample; see `memory.access`."""
     is_generic = np.array([*(site.space == Space.GENERIC for site in grid.lowered.sites), False])
+@dataclass
+class _Allowance:
+    """The lane-instructions that workers may spend.
+
+    Attributes:
+        block: The most of a block.
+        together: The most of all blocks of all workers.
+        spent: Those of each worker so far.
+    """
+
+    block: int
+    together: int
+    spent: list[int] = field(default_factory=list)
+
+    def is_spent(self) -> bool:
+        """Return whether all workers together have spent more than they may."""
+        return sum(self.spent) > self.together
+
+
     has_cost = (counts["sectors"] != 0) | (counts["wavefronts"] != 0)
     is_final: npt.NDArray[np.bool_] = (counts["requests"] != 0) & (~is_generic | has_cost)
     return is_final
@@ -198,21 +217,22 @@ class _Worker:
 
     Args:
         saved: The numbers of the buffers that it may write.
-        max_spent: The most lane-instructions of a block.
         stopping: Set when all workers have to stop.
 
     Attributes:
-        spent: The lane-instructions of all its parts.
         ends: The ends of its parts, by their numbers.
     """
 
-    def __init__(self, grid: Grid, run_grid: RunGrid, saved: Collection[int], max_spent: int, stopping: Event) -> None:
+    def __init__(
+        self, grid: Grid, run_grid: RunGrid, saved: Collection[int], allowance: _Allowance, stopping: Event
+    ) -> None:
         self.launch = _WorkerLaunch(grid, saved)
         self.cta = Cta(grid.configuration.cta_layout)
-        self.spent = 0
         self.ends: dict[int, _PartEnd] = {}
         self._run_grid = run_grid
-        self._max_spent = max_spent
+        self._allowance = allowance
+        self._number = len(allowance.spent)
+        allowance.spent.append(0)
         self._stopping = stopping
 
     def run(self, parts: Sequence[_Part], numbers: Callable[[], int]) -> None:
@@ -244,11 +264,12 @@ class _Worker:
             launch.set(host_budget=TURN)
             stopped = self._run_grid(launch.address, self.cta.address)
             spent = TURN - launch.get("host_budget")
-            self.spent += spent
+            self._allowance.spent[self._number] += spent
             block_spent = spent + (block_spent if launch.get("block_next") == block else 0)
             has_used_turn = stopped == schedule.HOST and launch.get("host_budget") < 0
             is_regular = stopped == schedule.DONE or (has_used_turn and not self.cta.get("deferred_address"))
-            if not is_regular or block_spent > self._max_spent or self._stopping.is_set():
+            is_over = block_spent > self._allowance.block or self._allowance.is_spent()
+            if not is_regular or is_over or self._stopping.is_set():
                 raise _Abandoned
         if launch.get("time") - part.began >= 1 << PART_SHIFT:
             raise _Abandoned
@@ -314,14 +335,17 @@ class Workers:
         is_plain = grid.blocks is None and not grid.get("cooperative") and grid.get("cluster_size") == 1
         return is_plain and not grid.has_array("events") and not grid.overlapped and not self.has_abandoned
 
-    def are_worthwhile(self, grid: Grid) -> bool:
-        """Return whether the remaining blocks of a launch are likely to take less time on several cores."""
+    def are_worthwhile(self, grid: Grid, limit: int) -> bool:
+        """Return whether the remaining blocks of a launch are likely to take less time on several cores.
+
+        If they are likely to come to ``limit`` lane-instructions, the workers' run would be in vain.
+        """
         history_bytes = self.count * sum(shadow.history.size for shadow in grid.shadows)
         cost = history_bytes * HISTORY_BYTE_TIME + _saving_time(grid, np.flatnonzero(_buffers(grid)["written"]))
         return (
             len(grid.residents.resident) == 1
             and grid.get("block_count") - grid.get("block_next") > 1
-            and _clock_left(grid) >= MIN_CLOCK_LEFT
+            and MIN_CLOCK_LEFT <= _clock_left(grid) <= limit
             and self._gain(grid) > 2 * cost
             and history_bytes <= MAX_HISTORY_BYTES
             and grid.get("time") < MAX_TIME
@@ -345,7 +369,7 @@ class Workers:
         first = grid.get("block_next")
         blocks = range(first, grid.get("block_count"))
         average = grid.get("clock") // max(first, 1)
-        max_spent = min(max(MIN_RUNAWAY_CLOCK, RUNAWAY_FACTOR * average), block_limit)
+        allowance = _Allowance(min(max(MIN_RUNAWAY_CLOCK, RUNAWAY_FACTOR * average), block_limit), limit)
         parts = _divide(blocks, grid.get("time"))
         stopping = Event()
         workers: list[_Worker] = []
@@ -358,11 +382,11 @@ class Workers:
             for number in (everything if saves_everything else written).tolist():
                 originals[number] = _Original(grid.shadows[number])
             for _ in range(min(self.count, len(parts))):
-                workers.append(_Worker(grid, run_grid, originals.keys(), max_spent, stopping))
+                workers.append(_Worker(grid, run_grid, originals.keys(), allowance, stopping))
             # The pool waits for its threads, also when an exception leaves the block.
             with ThreadPoolExecutor(len(workers)) as pool:
                 try:
-                    self._run_in(pool, grid, workers, parts, limit)
+                    self._run_in(pool, grid, workers, parts)
                     has_run = True
                 finally:
                     stopping.set()
@@ -374,9 +398,7 @@ class Workers:
                     original.restore([worker.launch.histories[number][0] for worker in workers])
         return has_run
 
-    def _run_in(
-        self, pool: ThreadPoolExecutor, grid: Grid, workers: Sequence[_Worker], parts: Sequence[_Part], limit: int
-    ) -> None:
+    def _run_in(self, pool: ThreadPoolExecutor, grid: Grid, workers: Sequence[_Worker], parts: Sequence[_Part]) -> None:
         """Run the parts, and merge what the workers have recorded. Raises _Abandoned before anything is merged."""
         numbers = partial(next, count())
         try:
@@ -385,8 +407,7 @@ class Workers:
             raise _Abandoned from error
         for future in futures:
             future.result()
-        spent = sum(worker.spent for worker in workers)
-        if spent > limit or not all(_differs_as_expected(grid, worker.launch) for worker in workers):
+        if not all(_differs_as_expected(grid, worker.launch) for worker in workers):
             raise _Abandoned
         ends = {number: end for worker in workers for number, end in worker.ends.items()}
         times = np.array([ends[part.number].time - part.began for part in parts])
