@@ -9,8 +9,9 @@ states, which all workers share.
 The blocks of a kernel that qualifies cannot communicate without a race. So the workers speculate that blocks access
 different memory, or only read it. Their run is abandoned if that is wrong (``history_merge.find_conflict``), and
 whenever a worker meets anything that one core would handle outside of generated code: a fault, a deferred fault at its
-barrier, printf, a block that waits for another one. Then the bytes that the workers may have written are restored, and
-one core runs these blocks, as if there had been no workers. Otherwise the records of the workers are merged into those
+barrier, printf, a block that waits for another one or lets it run. Then the bytes that the workers have changed are
+restored, and one core runs these blocks, as if there had been no workers. So it does if they spend more instructions
+than the launch has left before it comes near its limit. Otherwise the records of the workers are merged into those
 of the launch. Times are relative to a worker at first; afterwards they are those of one core, and so are the histories,
 word by word.
 
@@ -80,17 +81,9 @@ _FENCES = {"fence", "membar"}
 # The fields of a launch's record that workers add to, and those that may differ afterwards.
 _SUMS = ("clock", "clock_before_trigger", "clock_before_exit", "sectors_before_wait")
 _OWN = {
-    *("block_next", "block_stop", "pause_clock", "time", "turn_count", "turns", "turn_blocks", "budget", "host_budget"),
-    *(
-        "unused_budget",
-        "conflict_id",
-        "conflict_time",
-        "buffers",
-        "chunks",
-        "timeouts_expire",
-        "limits_slices",
-        "is_worker",
-    ),
+    *("block_next", "block_stop", "pause_clock", "time", "turn_count", "turns", "turn_blocks"),
+    *("budget", "host_budget", "unused_budget", "timeouts_expire", "limits_slices"),
+    *("conflict_id", "conflict_time", "buffers", "chunks", "is_worker"),
 }
 
 
@@ -168,6 +161,8 @@ class _WorkerLaunch(Records):
         # The turns are its own, in memory for one turn of each block: the launch may have had more of them.
         self.set(pause_clock=NEVER, limits_slices=0, is_worker=1, turn_count=0)
         grid.place_counts(self)
+        # An atomic operation of an earlier block may have shown that the plain reads of a site are guesses.
+        self.array("samples")["is_speculative"] = grid.array("samples")["is_speculative"]
         self.histories = [empty_history(shadow.history.size // ENTRY_BYTES) for shadow in grid.shadows]
         self.point(buffers=grid.array("buffers").copy())
         rows = self.array("buffers").view(BUFFER)[1:]  # an empty record comes first
@@ -188,6 +183,11 @@ class _WorkerLaunch(Records):
 def is_sample_final(grid: Grid, counts: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
     """Return for each access site whether no later request replaces its sample; see `memory.access`."""
     is_generic = np.array([*(site.space == Space.GENERIC for site in grid.lowered.sites), False])
+    has_cost = (counts["sectors"] != 0) | (counts["wavefronts"] != 0)
+    is_final: npt.NDArray[np.bool_] = (counts["requests"] != 0) & (~is_generic | has_cost)
+    return is_final
+
+
 @dataclass
 class _Allowance:
     """The lane-instructions that workers may spend.
@@ -205,11 +205,6 @@ class _Allowance:
     def is_spent(self) -> bool:
         """Return whether all workers together have spent more than they may."""
         return sum(self.spent) > self.together
-
-
-    has_cost = (counts["sectors"] != 0) | (counts["wavefronts"] != 0)
-    is_final: npt.NDArray[np.bool_] = (counts["requests"] != 0) & (~is_generic | has_cost)
-    return is_final
 
 
 class _Worker:
