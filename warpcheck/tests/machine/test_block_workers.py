@@ -400,7 +400,8 @@ def _random_programs(rng: np.random.Generator, conflicts: int) -> npt.NDArray[np
     for _ in range(conflicts):
         place = rng.integers(23), rng.integers(96), rng.integers(8)
         operations[place], indices[place] = 2, rng.integers(2600)
-    return operations + 8 * indices
+    programs: npt.NDArray[np.int64] = operations + 8 * indices
+    return programs
 
 
 def test_random_accesses_have_the_outcome_of_one_core(runs: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
