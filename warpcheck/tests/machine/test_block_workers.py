@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from machine.launching import FILE, aligned, buffer
+from machine.launching import FILE, aligned, buffer, compile_ptx
 from warpcheck import simt
 from warpcheck.frontends import cuda
-from warpcheck.runtime import block_workers, launch
+from warpcheck.runtime import block_workers, launch, resident_blocks
+from warpcheck.runtime.resident_blocks import max_turns
 from warpcheck.schedule import Schedule
 from warpcheck.target import TARGETS
 
@@ -105,6 +107,15 @@ CASES = (
     Case("more_blocks_than_parts", body("if (i < n) c[i] = a[i];"), grid=(301,), block=(32,)),
     Case("three_dimensions", body("int j = t + 4 * (blockIdx.y + 5 * blockIdx.z) + 97 * blockIdx.x; c[j] = a[j];"),
          grid=(3, 5, 2), block=(4,)),
+    Case("compare_and_swap_in_shared_memory",
+         body("if (!t) q[0] = 0; __syncthreads(); int x = q[0], y; do { y = x; x = atomicCAS(q, y, y + t); } while (x != y);"
+              " __syncthreads(); d[i] = q[0];")),
+    Case("asynchronous_copies",
+         body('unsigned u = __cvta_generic_to_shared(s + t); asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(u), "l"(a + i));'
+              ' asm volatile("cp.async.wait_all;" ::: "memory"); __syncthreads(); c[i] = s[95 - t];')),
+    Case("instructions_that_some_blocks_execute",
+         body("float* p = blockIdx.x < 5 ? &b[i] : s + t; if (blockIdx.x % 5 == 4) c[i] = a[2 * i]; s[t] = i; c[i] += *p;")),
+    Case("variables_of_the_module", "__constant__ float k[64] = {1, 2, 3}; __device__ float g[4096];" + body("g[i] += k[t & 63]; c[i] = g[i];")),
     Case("one_value_by_all_threads_of_a_block", body("s[t] = a[i]; __syncthreads(); c[blockIdx.x] = s[0] + s[1];")),
     # Blocks that meet in global memory.
     Case("one_value_by_all_blocks", body("c[0] = 3; d[i] = 1;"), False),
@@ -112,6 +123,7 @@ CASES = (
     Case("a_race_of_two_writes", body("c[t] = i; d[i] = 1;"), False),
     Case("a_race_with_the_last_block", body("if (i == 735) c[1] = 2; else if (!i) d[0] = (int)c[1]; d[i + 1] = 1;"),
          False, block=(32,)),
+    Case("a_variable_that_another_block_writes", "__device__ int g;" + body("if (i == 2000) g = 7; d[i] = i == 100 ? g : 0;"), False),
     Case("a_write_behind_reads_of_others", body("c[i] = c[9000]; if (blockIdx.x == 9) c[9000] = 1;"), False),
     Case("a_store_to_a_buffer_that_other_blocks_do_not_write", body("if (blockIdx.x == 20) b[i] = 1; c[i] = 2;")),
     Case("global_atomics", body("atomicAdd(d, 1);"), None),
@@ -145,6 +157,9 @@ CASES = (
     Case("malloc", body("void* p = malloc(8); d[i] = p != nullptr; free(p);"), False),
     Case("threads_that_exit_before_a_barrier", body("if (t >= 64) return; s[t] = a[i]; __syncthreads(); c[i] = s[t ^ 1];"),
          False),
+    Case("a_block_that_lets_others_run",
+         body("unsigned x = t; if (blockIdx.x == 3) for (int k = 0; k < 60 * n; k++) x = x * 1664525 + (x >> k % 7); d[i] = x;"),
+         False, grid=(6,), block=(32,)),
     # Faults.
     Case("out_of_bounds", body("c[i] = 1; if (blockIdx.x == 17) c[i + 100000] = 2;"), False),
     Case("unwritten_shared_memory", body("if (blockIdx.x != 12) s[t] = 1; c[i] = s[t];"), False),
@@ -152,9 +167,9 @@ CASES = (
     Case("a_barrier_that_one_thread_skips", body("c[i] = 1; if (i != 1000) __syncthreads();"), False),
     Case("misaligned", body("c[i] = 1; if (i == 1500) *(int*)((char*)c + 2) = 1;"), False),
     # Limits.
-    Case("the_limit_of_the_launch", body("for (int k = 0; k < n; k++) c[i] += a[k & 63];"), False,
+    Case("the_limit_of_the_launch", body("for (int k = 0; k < n; k++) c[i] += a[k & 63];"), None,
          options=(("max_instructions", 1 << 21),)),
-    Case("no_end", body("c[i] = 1; if (i == 1200) for (volatile float* p = s; !*p;) ;"), False,
+    Case("no_end", body("c[i] = 1; if (i == 1200) for (volatile float* p = s; !*p;) ;"), None,
          options=(("max_instructions", 1 << 21),)),
 )  # fmt: skip
 
@@ -170,6 +185,7 @@ def outcome(module: simt.Module, name: str, case: Case, schedule: int, thread_co
     for array in ARRAYS.values():
         array[:] = rng.integers(0, 2, array.size) if array.dtype == np.int32 else rng.random(array.size)
     ARRAYS["d"][:] = 0
+    module = module.fresh()
     memory = simt.Memory()
     found: dict[str, Any] = {}
     try:
@@ -230,10 +246,10 @@ def test_the_outcome_is_the_same_with_any_number_of_threads(case: Case, schedule
     assert runs == ([] if case.counts is None else [case.counts] * (len(THREADS) - 1))
 
 
-def _outcomes(case: Case) -> list[dict[str, Any]]:
+def _outcomes(case: Case, *counts: int) -> list[dict[str, Any]]:
     binary = cuda.compile_kernel(case.source, FILE, "kernel", case.arch)
     module = simt.Module(binary.ptx, FILE)
-    return [outcome(module, binary.mangled, case, Schedule.FORWARD, count) for count in (1, 3)]
+    return [outcome(module, binary.mangled, case, Schedule.FORWARD, count) for count in counts or (1, 3)]
 
 
 def test_a_store_to_a_buffer_that_is_not_saved_abandons_the_workers(
@@ -251,3 +267,187 @@ def test_one_core_runs_the_blocks_where_no_thread_can_start(runs: list[bool], mo
     monkeypatch.setattr(ThreadPoolExecutor, "submit", fail)
     expected, found = _outcomes(Case("copy", body("c[i] = a[i];")))
     assert (found, runs) == (expected, [False])
+
+
+def test_a_launch_may_have_had_more_turns_than_blocks(runs: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resident_blocks, "MAX_WAITING_BYTES", 0)  # a block that yields has the next turn, too
+    text = (
+        "unsigned x = t; if (!blockIdx.x) for (int k = 0; k < 150 * n; k++) x = x * 1664525 + (x >> k % 7); d[i] = x;"
+    )
+    expected, found = _outcomes(Case("many turns", body(text), grid=(3,), block=(32,)), 1, 2)
+    assert len(expected["turns"][0]) > 2 * max_turns(3)
+    assert (found, runs) == (expected, [True])
+
+
+# Each block but the first takes about 8 million lane-instructions: three warps, none of them four slices.
+LATE_WORK = body(
+    "unsigned x = t; if (blockIdx.x) for (int k = 0; k < 4 * n; k++) x = x * 1664525 + (x >> k % 7); d[i] = x;"
+)
+
+
+def test_workers_stop_when_they_exceed_the_limit_of_the_launch(
+    runs: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(block_workers._WorkerLaunch, "note_samples", lambda _, part, requests: ended.append(part))
+    expected, found = _outcomes(Case("late", LATE_WORK, options=(("max_instructions", 1 << 26),)), 1, 2)
+    assert expected["error"][0] is simt.TimedOut
+    assert (found, runs) == (expected, [False])
+    assert len(ended) < 6  # of 22: the limit leaves less than half of its instructions to workers
+
+
+def test_workers_do_not_run_what_is_likely_to_exceed_the_limit(runs: list[bool]) -> None:
+    text = "unsigned x = t; for (int k = 0; k < 4 * n; k++) x = x * 1664525 + (x >> k % 7); d[i] = x;"
+    expected, found = _outcomes(Case("even", body(text), options=(("max_instructions", 1 << 26),)), 1, 2)
+    assert expected["error"][0] is simt.TimedOut
+    assert (found, runs) == (expected, [])
+
+
+def test_a_block_that_runs_far_longer_than_others_abandons_the_workers(
+    runs: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_workers, "MIN_RUNAWAY_CLOCK", 1 << 22)
+    text = "c[i] = 1; if (blockIdx.x == 12) for (;;) { __syncthreads(); s[t] = 1; }"
+    options = ("max_instructions", 1 << 26), ("is_limit_per_block", True)
+    expected, found = _outcomes(Case("no end", body(text), options=options), 1, 2)
+    assert expected["error"][0] is simt.TimedOut
+    assert (found, runs) == (expected, [False])
+
+
+def test_memory_that_is_only_read_is_not_stored_to(runs: list[bool], tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.write_bytes(np.arange(2208, dtype=np.float32).tobytes())
+    # A store to its pages ends the process.
+    a = np.memmap(file, np.float32, "r")
+    c = aligned(2208)
+    text = body('c[i] = a[i]; if (i == 2000) printf("thread %d", i);')
+    module, name = compile_ptx(text)
+    launched = module.launch(
+        name,
+        grid=(23,),
+        block=(96,),
+        args=[a.ctypes.data, 0, c.ctypes.data, 0, 0],
+        buffers=[buffer("a", a), buffer("c", c)],
+        threads=2,
+    )
+    assert (runs, launched.printed) == ([False], "thread 2000")
+    np.testing.assert_array_equal(c, a)
+
+
+def test_the_histories_of_earlier_launches_are_kept(runs: list[bool]) -> None:
+    texts = (
+        "atomicAdd(d + t, 1); if (t < 4) atomicAdd(c + t + blockIdx.x, 1.f); b[i] = a[i / 2];",
+        "c[i + 3000] = a[i * 7 % 501] + d[t] + d[95 - t] + c[t] + b[blockIdx.x * 3 % 23 * 96 + t];",
+        "b[i] = d[t]; c[i] = 1; a[i] = c[i] + t;",
+        "c[i + 3000] = a[i] + d[t];",
+    )
+    modules = [compile_ptx(body(text)) for text in texts]
+
+    def histories(threads: int) -> list[dict[str, bytes]]:
+        memory = simt.Memory()
+        found = []
+        for array in ARRAYS.values():
+            array[:] = 0
+        for module, name in modules:
+            module.launch(
+                name,
+                grid=(23,),
+                block=(96,),
+                args=[*(array.ctypes.data for array in ARRAYS.values()), 2208],
+                buffers=[buffer(key, array) for key, array in ARRAYS.items()],
+                memory=memory,
+                threads=threads,
+            )
+            shadows = {key: memory.shadows[array.ctypes.data, array.nbytes] for key, array in ARRAYS.items()}
+            found.append({key: shadow.history.tobytes() for key, shadow in shadows.items()})
+        return found
+
+    expected = histories(1)
+    assert all(histories(threads) == expected for threads in (2, 3))
+    assert runs == [True] * 6
+
+
+# Each thread follows a program of its own: in each word the lower three bits are an operation, the others an index.
+PROGRAMS = """
+extern "C" __global__ void kernel(const int* program, int* words, short* halves, int* sums) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, x = threadIdx.x;
+    for (int k = 0; k < 8; k++) {
+        int operation = program[8 * i + k] & 7, j = program[8 * i + k] >> 3;
+        if (operation == 1) x += words[j];
+        if (operation == 2) words[j] = x;
+        if (operation == 3) x += halves[j];
+        if (operation == 4) halves[j] = x;
+        if (operation == 5) x += ((long long*)words)[j / 2];
+        if (operation == 6) x += ((char*)halves)[j];
+        if (program[k] & 1024) __syncthreads(); else __syncwarp();
+    }
+    sums[i] = x;
+}
+"""
+
+
+def _random_programs(rng: np.random.Generator, conflicts: int) -> npt.NDArray[np.int64]:
+    """Return the programs of 23 blocks of 96 threads: they read what others read, and write what is their own.
+
+    Args:
+        conflicts: How many more words they write, which may be of any thread.
+    """
+    operations = rng.integers(0, 7, (23, 96, 8))
+    own = np.broadcast_to(400 + np.arange(23 * 96).reshape(23, 96, 1), operations.shape)
+    shared = rng.integers(0, 300, operations.shape) // rng.choice([1, 7, 150])
+    reads_own = np.isin(operations, (1, 3)) & (rng.random(operations.shape) < 0.3)
+    indices = np.where(np.isin(operations, (2, 4)) | reads_own, own, shared)
+    for _ in range(conflicts):
+        place = rng.integers(23), rng.integers(96), rng.integers(8)
+        operations[place], indices[place] = 2, rng.integers(2600)
+    programs: npt.NDArray[np.int64] = operations + 8 * indices
+    return programs
+
+
+def test_random_accesses_have_the_outcome_of_one_core(runs: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    module, name = compile_ptx(PROGRAMS)
+    arrays = {
+        "program": aligned(23 * 96 * 8, np.int32),
+        "words": aligned(4096, np.int32),
+        "halves": aligned(4096, np.int16),
+        "sums": aligned(23 * 96, np.int32),
+    }
+
+    def result(program: npt.NDArray[np.int64], schedule: Schedule, threads: int) -> list[Any]:
+        for array in arrays.values():
+            array[:] = np.arange(array.size) % 17
+        arrays["program"][:] = program.reshape(-1)
+        memory = simt.Memory()
+        fresh = module.fresh()
+        fresh.programs = {}  # in which no workers have been abandoned
+        found: list[Any] = []
+        try:
+            launched = fresh.launch(
+                name,
+                grid=(23,),
+                block=(96,),
+                args=[array.ctypes.data for array in arrays.values()],
+                buffers=[buffer(key, array) for key, array in arrays.items()],
+                memory=memory,
+                reverse=schedule,
+                threads=threads,
+            )
+            found += [launched.lines, launched.accesses, memory.time]
+        except simt.Fault as fault:
+            found.append(str(fault))
+        for array in arrays.values():
+            shadow = memory.shadows[array.ctypes.data, array.nbytes]
+            found += [array.tobytes(), shadow.state.tobytes(), shadow.history.tobytes()]
+        return found
+
+    rng = np.random.default_rng(11)
+    for number in range(30):
+        program = _random_programs(rng, conflicts=max(0, number - 20))
+        schedule = list(Schedule)[number % 3]
+        # From none to about two thirds of the blocks run before the workers begin.
+        monkeypatch.setattr(launch, "PAUSE_CLOCK", int(rng.choice([1, 100_000, 300_000, 700_000])))
+        expected = result(program, schedule, 1)
+        for threads in (2, 3):
+            assert result(program, schedule, threads) == expected, f"program {number} with {threads} threads"
+    assert runs.count(True) >= 40
+    assert runs.count(False) >= 4

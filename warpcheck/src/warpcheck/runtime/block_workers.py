@@ -9,8 +9,9 @@ states, which all workers share.
 The blocks of a kernel that qualifies cannot communicate without a race. So the workers speculate that blocks access
 different memory, or only read it. Their run is abandoned if that is wrong (``history_merge.find_conflict``), and
 whenever a worker meets anything that one core would handle outside of generated code: a fault, a deferred fault at its
-barrier, printf, a block that waits for another one. Then the bytes that the workers may have written are restored, and
-one core runs these blocks, as if there had been no workers. Otherwise the records of the workers are merged into those
+barrier, printf, a block that waits for another one or lets it run. Then the bytes that the workers have changed are
+restored, and one core runs these blocks, as if there had been no workers. So it does if they spend more instructions
+than the launch has left before it comes near its limit. Otherwise the records of the workers are merged into those
 of the launch. Times are relative to a worker at first; afterwards they are those of one core, and so are the histories,
 word by word.
 
@@ -80,17 +81,9 @@ _FENCES = {"fence", "membar"}
 # The fields of a launch's record that workers add to, and those that may differ afterwards.
 _SUMS = ("clock", "clock_before_trigger", "clock_before_exit", "sectors_before_wait")
 _OWN = {
-    *("block_next", "block_stop", "pause_clock", "time", "turn_count", "turns", "turn_blocks", "budget", "host_budget"),
-    *(
-        "unused_budget",
-        "conflict_id",
-        "conflict_time",
-        "buffers",
-        "chunks",
-        "timeouts_expire",
-        "limits_slices",
-        "is_worker",
-    ),
+    *("block_next", "block_stop", "pause_clock", "time", "turn_count", "turns", "turn_blocks"),
+    *("budget", "host_budget", "unused_budget", "timeouts_expire", "limits_slices"),
+    *("conflict_id", "conflict_time", "buffers", "chunks", "is_worker"),
 }
 
 
@@ -165,8 +158,11 @@ class _WorkerLaunch(Records):
         # Its arrays are its own, but for those that do not change.
         own = self.layout.views.keys() - {"params", "symbols"}
         self.set(**{name: grid.get(name) for name in self.layout.fields.keys() - own})
-        self.set(pause_clock=NEVER, limits_slices=0, is_worker=1)
+        # The turns are its own, in memory for one turn of each block: the launch may have had more of them.
+        self.set(pause_clock=NEVER, limits_slices=0, is_worker=1, turn_count=0)
         grid.place_counts(self)
+        # An atomic operation of an earlier block may have shown that the plain reads of a site are guesses.
+        self.array("samples")["is_speculative"] = grid.array("samples")["is_speculative"]
         self.histories = [empty_history(shadow.history.size // ENTRY_BYTES) for shadow in grid.shadows]
         self.point(buffers=grid.array("buffers").copy())
         rows = self.array("buffers").view(BUFFER)[1:]  # an empty record comes first
@@ -192,26 +188,46 @@ def is_sample_final(grid: Grid, counts: npt.NDArray[np.void]) -> npt.NDArray[np.
     return is_final
 
 
+@dataclass
+class _Allowance:
+    """The lane-instructions that workers may spend.
+
+    Attributes:
+        block: The most of a block.
+        together: The most of all blocks of all workers.
+        spent: Those of each worker so far.
+    """
+
+    block: int
+    together: int
+    spent: list[int] = field(default_factory=list)
+
+    def is_spent(self) -> bool:
+        """Return whether all workers together have spent more than they may."""
+        return sum(self.spent) > self.together
+
+
 class _Worker:
     """Runs parts of the blocks of a launch, in ascending order.
 
     Args:
         saved: The numbers of the buffers that it may write.
-        max_spent: The most lane-instructions of a block.
         stopping: Set when all workers have to stop.
 
     Attributes:
-        spent: The lane-instructions of all its parts.
         ends: The ends of its parts, by their numbers.
     """
 
-    def __init__(self, grid: Grid, run_grid: RunGrid, saved: Collection[int], max_spent: int, stopping: Event) -> None:
+    def __init__(
+        self, grid: Grid, run_grid: RunGrid, saved: Collection[int], allowance: _Allowance, stopping: Event
+    ) -> None:
         self.launch = _WorkerLaunch(grid, saved)
         self.cta = Cta(grid.configuration.cta_layout)
-        self.spent = 0
         self.ends: dict[int, _PartEnd] = {}
         self._run_grid = run_grid
-        self._max_spent = max_spent
+        self._allowance = allowance
+        self._number = len(allowance.spent)
+        allowance.spent.append(0)
         self._stopping = stopping
 
     def run(self, parts: Sequence[_Part], numbers: Callable[[], int]) -> None:
@@ -243,11 +259,12 @@ class _Worker:
             launch.set(host_budget=TURN)
             stopped = self._run_grid(launch.address, self.cta.address)
             spent = TURN - launch.get("host_budget")
-            self.spent += spent
+            self._allowance.spent[self._number] += spent
             block_spent = spent + (block_spent if launch.get("block_next") == block else 0)
             has_used_turn = stopped == schedule.HOST and launch.get("host_budget") < 0
             is_regular = stopped == schedule.DONE or (has_used_turn and not self.cta.get("deferred_address"))
-            if not is_regular or block_spent > self._max_spent or self._stopping.is_set():
+            is_over = block_spent > self._allowance.block or self._allowance.is_spent()
+            if not is_regular or is_over or self._stopping.is_set():
                 raise _Abandoned
         if launch.get("time") - part.began >= 1 << PART_SHIFT:
             raise _Abandoned
@@ -269,17 +286,19 @@ class _Original:
         self.states = self.shadow.state.copy()
 
     def restore(self, histories: Sequence[npt.NDArray[np.uint8]]) -> None:
-        """Restore the granules that are in one of the workers' histories, and no others.
+        """Restore what differs in the granules that are in one of the workers' histories.
 
-        Other threads of this process may have written elsewhere in the buffer meanwhile.
+        Other threads of this process may have written elsewhere in the buffer meanwhile. A granule that a worker has
+        only read, and maybe written in a race, is among them. But a byte that has not changed must not be stored to:
+        its page may be write-protected, as in a file that is mapped for reading.
         """
-        entries = [history.view(np.int64).reshape(-1, ENTRY_BYTES // 8) for history in histories]
-        granules = np.flatnonzero(np.logical_or.reduce([(words[:, :2] != 0).any(axis=1) for words in entries]))
-        within = np.arange(1 << self.shadow.granule)
-        offsets = ((granules << self.shadow.granule)[:, None] + within).reshape(-1)
-        offsets = offsets[offsets < self.contents.size]
-        _bytes_of(self.shadow)[offsets] = self.contents[offsets]
-        self.shadow.state[offsets] = self.states[offsets]
+        accessed = np.zeros(len(self.shadow.history) // ENTRY_BYTES, np.bool_)
+        for history in histories:
+            accessed |= (history.view(np.int64).reshape(-1, ENTRY_BYTES // 8)[:, :2] != 0).any(axis=1)
+        is_accessed = np.repeat(accessed, 1 << self.shadow.granule)[: self.contents.size]
+        for present, original in ((_bytes_of(self.shadow), self.contents), (self.shadow.state, self.states)):
+            differs = is_accessed & (present != original)
+            present[differs] = original[differs]
 
 
 def _bytes_of(shadow: Shadow) -> npt.NDArray[np.uint8]:
@@ -311,14 +330,17 @@ class Workers:
         is_plain = grid.blocks is None and not grid.get("cooperative") and grid.get("cluster_size") == 1
         return is_plain and not grid.has_array("events") and not grid.overlapped and not self.has_abandoned
 
-    def are_worthwhile(self, grid: Grid) -> bool:
-        """Return whether the remaining blocks of a launch are likely to take less time on several cores."""
+    def are_worthwhile(self, grid: Grid, limit: int) -> bool:
+        """Return whether the remaining blocks of a launch are likely to take less time on several cores.
+
+        If they are likely to come to ``limit`` lane-instructions, the workers' run would be in vain.
+        """
         history_bytes = self.count * sum(shadow.history.size for shadow in grid.shadows)
         cost = history_bytes * HISTORY_BYTE_TIME + _saving_time(grid, np.flatnonzero(_buffers(grid)["written"]))
         return (
             len(grid.residents.resident) == 1
             and grid.get("block_count") - grid.get("block_next") > 1
-            and _clock_left(grid) >= MIN_CLOCK_LEFT
+            and MIN_CLOCK_LEFT <= _clock_left(grid) <= limit
             and self._gain(grid) > 2 * cost
             and history_bytes <= MAX_HISTORY_BYTES
             and grid.get("time") < MAX_TIME
@@ -342,7 +364,7 @@ class Workers:
         first = grid.get("block_next")
         blocks = range(first, grid.get("block_count"))
         average = grid.get("clock") // max(first, 1)
-        max_spent = min(max(MIN_RUNAWAY_CLOCK, RUNAWAY_FACTOR * average), block_limit)
+        allowance = _Allowance(min(max(MIN_RUNAWAY_CLOCK, RUNAWAY_FACTOR * average), block_limit), limit)
         parts = _divide(blocks, grid.get("time"))
         stopping = Event()
         workers: list[_Worker] = []
@@ -355,11 +377,11 @@ class Workers:
             for number in (everything if saves_everything else written).tolist():
                 originals[number] = _Original(grid.shadows[number])
             for _ in range(min(self.count, len(parts))):
-                workers.append(_Worker(grid, run_grid, originals.keys(), max_spent, stopping))
+                workers.append(_Worker(grid, run_grid, originals.keys(), allowance, stopping))
             # The pool waits for its threads, also when an exception leaves the block.
             with ThreadPoolExecutor(len(workers)) as pool:
                 try:
-                    self._run_in(pool, grid, workers, parts, limit)
+                    self._run_in(pool, grid, workers, parts)
                     has_run = True
                 finally:
                     stopping.set()
@@ -371,9 +393,7 @@ class Workers:
                     original.restore([worker.launch.histories[number][0] for worker in workers])
         return has_run
 
-    def _run_in(
-        self, pool: ThreadPoolExecutor, grid: Grid, workers: Sequence[_Worker], parts: Sequence[_Part], limit: int
-    ) -> None:
+    def _run_in(self, pool: ThreadPoolExecutor, grid: Grid, workers: Sequence[_Worker], parts: Sequence[_Part]) -> None:
         """Run the parts, and merge what the workers have recorded. Raises _Abandoned before anything is merged."""
         numbers = partial(next, count())
         try:
@@ -382,8 +402,7 @@ class Workers:
             raise _Abandoned from error
         for future in futures:
             future.result()
-        spent = sum(worker.spent for worker in workers)
-        if spent > limit or not all(_differs_as_expected(grid, worker.launch) for worker in workers):
+        if not all(_differs_as_expected(grid, worker.launch) for worker in workers):
             raise _Abandoned
         ends = {number: end for worker in workers for number, end in worker.ends.items()}
         times = np.array([ends[part.number].time - part.began for part in parts])

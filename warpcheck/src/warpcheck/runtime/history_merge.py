@@ -59,13 +59,14 @@ def merge_entries(merge: MergeRecord, first: int, stop: int) -> int:
         if last:
             target = merge.history + entry
             if load64(last):
-                # There is no other worker here.
+                # Without a conflict, no other worker has accessed a granule that this one has written.
                 store64(target, moved(merge, load64(last)))
                 store64(target + 24, moved(merge, load64(last + 24)))
             else:
                 merge_readers(merge, entry, last)
             store64(target + 8, moved(merge, load64(last + 8)))
-            # A write leaves the ids of the readers before it as they are.
+            # A worker that has only written has no readers here, and on one core, a write leaves the ids of earlier
+            # readers as they are.
             if load64(last + 16):
                 store64(target + 16, load64(last + 16))
     return 0

@@ -93,12 +93,14 @@ def execute(
                     workers = find_workers()
                     may_run = workers is not None and workers.may_run(grid)
                     grid.set(pause_clock=2 * grid.get("clock") if may_run else NEVER)
-                    if workers is not None and may_run and workers.are_worthwhile(grid):
+                    # What is left without coming near the limit, at which one core may stop within a block. A limit for
+                    # each block also counts the turn in which the block before has ended.
+                    spent = granted_instructions - grid.get("host_budget")
+                    left = NEVER if restarts else limit - 2 * last_turn - spent
+                    block_limit = limit - 3 * last_turn if restarts else NEVER
+                    if workers is not None and may_run and workers.are_worthwhile(grid, left):
                         grid.set(pause_clock=NEVER)
-                        # What is left without coming near the limit, at which one core may stop within a block.
-                        spent = granted_instructions - grid.get("host_budget")
-                        block_limit = limit - 2 * last_turn
-                        workers.run(grid, run_grid, NEVER if restarts else block_limit - spent, block_limit)
+                        workers.run(grid, run_grid, left, block_limit)
                 case schedule.HOST:
                     if grid.get("host_budget") >= 0:
                         settle_barrier(grid, cta, Faults(grid, cta))

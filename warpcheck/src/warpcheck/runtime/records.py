@@ -262,6 +262,7 @@ CTA = np.dtype(
         ("fence_ring", "i8"),  # FENCES records for each warp; see proxies
         ("last_barrier_time", "i8"),  # of the whole block
         ("poll_timeouts", "i8"),  # how often a warp has given up its slice because a poll did not succeed
+        ("idle_rounds", "i8"),  # in a worker: rounds without progress up to the last stop for the host; see run_block
         ("deferred_kind", "i4"),  # the first race, or the first read of unwritten memory; see suspects
         ("deferred_site", "i4"),
         ("deferred_thread", "i4"),

@@ -134,6 +134,7 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
     cta.grids_awaited_at = 0
     cta.dependents_launched = 0
     cta.poll_timeouts = 0
+    cta.idle_rounds = 0
     set_block_coordinates(launch, cta, number)
     if launch.shared_fill >= 0:
         for byte in range(launch.shared_bytes):
@@ -222,7 +223,7 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
 @native
 def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
     """Run each warp that can run, in turns, until all have exited. Return as run_grid does."""
-    idle = 0
+    idle = cta.idle_rounds
     last_progress = launch.time
     expired = 0
     while True:
@@ -248,11 +249,18 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
                     arrive_at(launch, cta, warp)
             waiting += warp.status == Status.BARRIER
             suspended += warp.status == Status.SUSPENDED
-        if running and launch.host_budget < 0:
-            return HOST
         # A round is over. Some warp ran; or all are suspended; or all wait at barriers; or all have exited.
         if running:
             idle = idle + 1 if preempted == running else 0
+            # On one core, the count begins anew when the host has had its turn. A worker has other turns, and in them
+            # the block must not go on where one core would have let another block run. So a worker counts through its
+            # turns, and gives up such a block, even one that the host's turn would have kept from yielding.
+            if launch.is_worker:
+                cta.idle_rounds = idle
+                if idle == IDLE_ROUNDS:
+                    return YIELDS
+            if launch.host_budget < 0:
+                return HOST
             # Cooperative blocks run in lockstep, but in strided order each runs until it has to wait: otherwise a
             # flag that an earlier launch has set would never let a block run ahead.
             takes_turns = launch.cooperative and launch.reverse <= 1 and not suspended
