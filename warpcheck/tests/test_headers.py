@@ -279,3 +279,19 @@ def test_tuples_of_cute_answer_the_same_with_fewer_templates_of_libcu() -> None:
     wrong = ELEMENTS.replace("3, const Mixed>, const double", "3, const Mixed>, double")
     with pytest.raises(nvrtc.CompileError, match="static assertion failed"):
         nvrtc.compile_kernel(wrong, "elements.cu", "third", "compute_80")
+
+
+def test_a_kernel_is_compiled_again_where_a_header_of_cutlass_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+
+    def compile_nothing(source: str, *arguments: object) -> nvrtc.Binary:
+        compiled.append(source)
+        return nvrtc.Binary(mangled="third", ptx="", cubin=b"")
+
+    monkeypatch.setattr(nvrtc, "_compile", compile_nothing)
+    source = ELEMENTS + "// compiled again"
+    patched = cutlass.patched_headers()
+    for texts in (patched, patched, patched | {"cute/container/tuple.hpp": "// another patch"}):
+        monkeypatch.setattr(cutlass, "patched_headers", lambda texts=texts: texts)
+        nvrtc.compile_kernel(source, "elements.cu", "third", "compute_80")
+    assert compiled == [source] * 2

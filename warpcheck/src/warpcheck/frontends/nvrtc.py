@@ -66,7 +66,7 @@ def compile_kernel(source: str, file: str, name: str, architecture: str, options
         flags = (*flags, f"-I{cutlass.folder()}", _DEFAULT_DEVICE)
     if re.search(r'#\s*include\s*"', source):  # The cache key does not cover the content of an included file.
         return _compile(source, file, name, flags)
-    key = hashlib.sha256(repr((source, file, name, flags, _version(), headers.BUNDLED)).encode()).hexdigest()
+    key = hashlib.sha256(repr((source, file, name, flags, _version(), _bundled_headers(source))).encode()).hexdigest()
     binary = _decoded(cache_read("cuda", key))
     if binary is None:
         binary = _compile(source, file, name, flags)
@@ -93,7 +93,7 @@ def _compile(source: str, file: str, name: str, flags: tuple[str, ...]) -> Binar
 
 def _compiled(source: str, file: str, name: str, flags: tuple[str, ...]) -> Any:
     """Return NVRTC's program, which the caller destroys. Its PTX contains the kernel `name`, unless that is empty."""
-    bundled = headers.BUNDLED | (cutlass.patched_headers() if cutlass.is_included(source) else {})
+    bundled = _bundled_headers(source)
     names, texts = ([text.encode() for text in texts] for texts in (bundled, bundled.values()))
     program = _call(nvrtc.nvrtcCreateProgram, source.encode(), file.encode(), len(names), texts, names)
     # Only with a name expression NVRTC instantiates a template, and tells its lowered name.
@@ -108,6 +108,11 @@ def _compiled(source: str, file: str, name: str, flags: tuple[str, ...]) -> Any:
     if _DEFAULT_DEVICE not in flags and headers.rejects_only_implicit_device_code(source, log):
         return _compiled(source, file, name, (*flags, _DEFAULT_DEVICE))
     raise _failure(source, file, name, headers.explain_log(log.strip("\0\n "), file))
+
+
+def _bundled_headers(source: str) -> dict[str, str]:
+    """Return the text of each header that NVRTC gets from memory, by name."""
+    return headers.BUNDLED | (cutlass.patched_headers() if cutlass.is_included(source) else {})
 
 
 def _failure(source: str, file: str, name: str, log: str) -> Exception:
