@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial
 
 import torch
 
@@ -61,7 +60,10 @@ def plan_grading(job: Job) -> GradingPlan:
         cause = f"at {arguments(case)}: the busiest program reads {share:.1%} of b, and {allowed}"
         return Finding(Verdict.NO_OVERLAP, cause)
 
-    return plan_kernel_with(job, partial(check_largest_case, check_case=check_case))
+    def check_blocks(context: GradingContext) -> Finding | None:
+        return check_largest_case(context, check_case)
+
+    return plan_kernel_with(job, check_blocks)
 
 
 def count_bytes(context: GradingContext) -> Finding | None:

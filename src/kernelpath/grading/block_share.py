@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 import torch
 
 from kernelpath.course.problem import Case, arguments
 from kernelpath.grading.by_kind import GradingPlan, plan_kernel_with
+from kernelpath.grading.context import GradingContext
 from kernelpath.grading.job import Job
 from kernelpath.grading.provenance import Observation
 from kernelpath.grading.steps import check_largest_case
@@ -43,4 +43,7 @@ def plan_shared_reads(job: Job, inputs: Mapping[str, int]) -> GradingPlan:
                 return Finding(Verdict.NO_OVERLAP, cause)
         return None
 
-    return plan_kernel_with(job, partial(check_largest_case, check_case=check_case))
+    def check_blocks(context: GradingContext) -> Finding | None:
+        return check_largest_case(context, check_case)
+
+    return plan_kernel_with(job, check_blocks)

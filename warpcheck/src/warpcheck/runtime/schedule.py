@@ -252,7 +252,7 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
         # A round is over. Some warp ran; or all are suspended; or all wait at barriers; or all have exited.
         if running:
             idle = idle + 1 if preempted == running else 0
-            # On one core, the count begins anew when the host has had its turn. A worker has other turns, and in them
+            # On one core, the count begins again when the host has had its turn. A worker has other turns, and in them
             # the block must not go on where one core would have let another block run. So a worker counts through its
             # turns, and gives up such a block, even one that the host's turn would have kept from yielding.
             if launch.is_worker:
