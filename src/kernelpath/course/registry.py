@@ -350,7 +350,11 @@ class Solution:
 
 
 def solution_of(name: str) -> Solution:
-    """Return the reference kernel of another exercise, as a baseline of a declaration."""
+    """Return the reference kernel of another exercise, as a baseline of a declaration.
+
+    It must be the baseline itself. A process that gives up read access to the course loads it before. It would not find
+    it in a function that calls it.
+    """
     return Solution(
         name, Path(sys._getframe(1).f_globals["__file__"]).parents[2]
     )  # the course, from the caller's checks/<path id>.py

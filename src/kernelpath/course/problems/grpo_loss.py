@@ -138,7 +138,10 @@ def _sequence_of_token(batch: Inputs) -> torch.Tensor:
 
 
 class _Tokens(NamedTuple):
-    """The tokens that count, in float64: the sequence, advantage, ratio, and d of each; and its clipped surrogate."""
+    """The tokens that count: the sequence of each, and in float64 its advantage, its ratio, d, and the clipped term.
+
+    The clipped term is clip(ratio, 1 - epsilon, 1 + epsilon) * advantage.
+    """
 
     sequence: torch.Tensor
     advantage: torch.Tensor
