@@ -414,15 +414,16 @@ def sentinels(root: Path) -> frozenset[Planted]:
     """
     measured = json.loads(selection.SECONDS.read_text())
     unmeasured = statistics.mean(measured.values())
-    kinds = {
-        submission: _kinds(submission, root) for submission in (*planted.rejects(root, "cpu"), *planted.accepts(root))
-    }
-    left = set().union(*kinds.values())
+    # The first submission of each exercise that is of these kinds: another one is as good.
+    candidates: dict[tuple[str, frozenset[tuple[object, ...]]], Planted] = {}
+    for submission in (*planted.rejects(root, "cpu"), *planted.accepts(root)):
+        candidates.setdefault((submission.exercise, frozenset(_kinds(submission, root))), submission)
+    left = set().union(*(kinds for _, kinds in candidates))
     chosen: list[Planted] = []
     while left:  # the usual approximation of a cover of least cost: the most new kinds per second
-        best = max(kinds, key=lambda one: len(kinds[one] & left) / measured.get(one.exercise, unmeasured))
-        chosen.append(best)
-        left -= kinds[best]
+        best = max(candidates, key=lambda one: len(one[1] & left) / measured.get(one[0], unmeasured))
+        chosen.append(candidates[best])
+        left -= best[1]
     return frozenset(chosen)
 
 

@@ -114,26 +114,27 @@ _RUNTIME = f"{_MACHINE}runtime/"
 _FRONTENDS = f"{_MACHINE}frontends/"
 _GRADING = "src/kernelpath/grading/"
 _SCHOOL = "src/kernelpath/school/"
+_WORK = "src/kernelpath/work/"
 WEEKLY: Mapping[str, tuple[str, ...]] = {
     "tests/test_blackwell_recorder.py": ("benchmarks/blackwell.py",),
     "tests/test_cards.py": ("src/kernelpath/dev/cards.py", "results/cards.json"),
     "tests/test_class_exam.py": ("src/kernelpath/exam/", _SCHOOL),
     "tests/test_classroom.py": (_SCHOOL, "src/kernelpath/cli/grade.py"),
-    "tests/test_concurrent.py": (_GRADING, "src/kernelpath/work/"),
+    "tests/test_concurrent.py": (_GRADING, _WORK),
     "tests/test_doctor.py": ("src/kernelpath/doctor.py", "src/kernelpath/packages.py"),
     "tests/test_empty_products.py": ("src/kernelpath/course/problems/",),
     "tests/test_exam_delivered.py": ("src/kernelpath/exam/",),
     "tests/test_fused_twists.py": (_GRADING, "checks/4_fusion/"),
     "tests/test_gradescope.py": ("src/kernelpath/dev/gradescope.py", _SCHOOL),
-    "tests/test_hooks.py": ("src/kernelpath/work/", "src/kernelpath/packages.py", _FRONTENDS),
+    "tests/test_hooks.py": (_WORK, "src/kernelpath/packages.py", _FRONTENDS),
     "tests/test_hopper_spills.py": ("solutions/5_cute/", _FRONTENDS),
     "tests/test_hopper_twists.py": (_GRADING, "checks/5_cute/"),
     "tests/test_hostile_class.py": (_SCHOOL, "src/kernelpath/cli/grade.py", f"{_GRADING}pool.py"),
     "tests/test_ladders.py": ("solutions/",),
     "tests/test_large_offsets.py": ("src/kernelpath/device/", "src/kernelpath/course/problems/", _GRADING),
     "tests/test_operator_twists.py": (_GRADING, "checks/2_cuda/"),
-    "tests/test_package.py": ("src/kernelpath/work/package.py", "src/kernelpath/work/own_tests.py"),
-    "tests/test_pallas.py": ("src/kernelpath/work/pallas.py", "src/kernelpath/work/worker.py"),
+    "tests/test_package.py": (f"{_WORK}package.py", f"{_WORK}own_tests.py"),
+    "tests/test_pallas.py": (f"{_WORK}pallas.py", f"{_WORK}worker.py"),
     "tests/test_repair.py": ("checks/", f"{_GRADING}graders/"),
     "tests/test_side_by_side.py": (f"{_GRADING}pool.py", "src/kernelpath/cli/"),
     "tests/test_similarity.py": (f"{_SCHOOL}similarity.py", f"{_SCHOOL}cluster.py"),
@@ -141,7 +142,7 @@ WEEKLY: Mapping[str, tuple[str, ...]] = {
     "tests/test_tensor_parallel.py": ("benchmarks/tensor_parallel.py",),
     "tests/test_tile_languages.py": ("src/kernelpath/show/tile_compilers.py",),
     "tests/test_torchrun.py": ("src/kernelpath/course/", "solutions/4_fusion/"),
-    "tests/test_traces.py": ("src/kernelpath/course/traces/", "src/kernelpath/work/"),
+    "tests/test_traces.py": ("src/kernelpath/course/traces/", _WORK),
     "tests/test_twins.py": (_GRADING, "src/kernelpath/device/"),
     "tests/test_twists.py": (_GRADING, "checks/1_architecture/"),
     "tests/test_wheel.py": (

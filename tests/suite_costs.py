@@ -86,12 +86,12 @@ _SUBMISSION = re.compile(r"\[(w\d+[a-z]_\w+)/\w+\]$")
 
 
 def seconds_by_exercise(tests: Iterable[Test]) -> dict[str, float]:
-    """Return the mean worker-seconds of a planted submission to each exercise, in the order of the course."""
+    """Return the mean worker-seconds of a planted submission to each exercise."""
     seconds: dict[str, list[float]] = defaultdict(list)
     for test in tests:
         if match := _SUBMISSION.search(test.name):
             seconds[match[1]].append(test.seconds)
-    return {exercise: round(statistics.mean(seconds[exercise]), 1) for exercise in sorted(seconds)}
+    return {exercise: round(statistics.mean(seconds[exercise]), 1) for exercise in seconds}
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str | float]]) -> Iterator[str]:
@@ -112,8 +112,7 @@ def main() -> None:
     chosen = parser.parse_args()
     tests = read(chosen.results)
     if chosen.write_seconds:
-        known = json.loads(selection.SECONDS.read_text()) if selection.SECONDS.exists() else {}
-        seconds = known | seconds_by_exercise(tests)
+        seconds = json.loads(selection.SECONDS.read_text()) | seconds_by_exercise(tests)
         selection.SECONDS.write_text(json.dumps(seconds, indent=1, sort_keys=True) + "\n")
     print(f"{sum(test.seconds for test in tests):,.0f} worker-seconds, {len(tests):,} tests")
     for lines in (by_class(tests), by_file(tests, chosen.files), slowest(tests, chosen.tests)):

@@ -81,8 +81,10 @@ using is_std_integral = detail::is_std_integral<T>;
 # A replacement of libcu++'s sequence by one of CuTe's own.
 #
 # Since CUDA 13.3 libcu++ has a get<> for its sequence, so that a call would be ambiguous between it and CuTe's get<>.
-_SEQUENCE = "using CUTE_STL_NAMESPACE::integer_sequence;\nusing CUTE_STL_NAMESPACE::make_integer_sequence;\n"
-_OWN_SEQUENCE = """
+_OWN_SEQUENCE = (
+    "numeric/integer_sequence",
+    "using CUTE_STL_NAMESPACE::integer_sequence;\nusing CUTE_STL_NAMESPACE::make_integer_sequence;\n",
+    """
 template <class T, T... Ints>
 struct integer_sequence {
   using value_type = T;
@@ -95,7 +97,8 @@ struct own_sequence<CUTE_STL_NAMESPACE::integer_sequence<T, Ints...>> { using ty
 }
 template <class T, T N>
 using make_integer_sequence = typename detail::own_sequence<CUTE_STL_NAMESPACE::make_integer_sequence<T, N>>::type;
-"""
+""",
+)
 
 
 def is_included(source: str) -> bool:
@@ -135,10 +138,8 @@ def patched_headers() -> dict[str, str]:
         if _STANDARD_ELEMENT in text:
             text = _DEFINE_ELEMENT + text.replace(_STANDARD_ELEMENT, _OWN_ELEMENT)
         texts[f"cute/{name}.hpp"] = text
-    for header, text, replacement in _FEWER_VARIABLES:
+    for header, text, replacement in (*_FEWER_VARIABLES, _OWN_SEQUENCE):
         name = f"cute/{header}.hpp"
         original = texts.get(name) or (folder() / name).read_text(encoding="utf-8")
         texts[name] = original.replace(text, replacement)
-    name = "cute/numeric/integer_sequence.hpp"
-    texts[name] = (folder() / name).read_text(encoding="utf-8").replace(_SEQUENCE, _OWN_SEQUENCE)
     return texts
