@@ -31,7 +31,7 @@ def is_open(text: str) -> bool:
 
 
 def empty_kernel(text: str) -> int:
-    """Return the line of a CUDA C++ kernel whose body has only constants and comments; 0 if there is none."""
+    """Return the line of a CUDA C++ kernel whose body has only constants and comments, or 0."""
     code = files.blank_comments(text)
     after_global = False  # whether `__global__` was the last word before a brace or a semicolon
     for mark in _KERNEL_MARKS.finditer(code):

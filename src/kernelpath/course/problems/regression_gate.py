@@ -56,7 +56,7 @@ def reference(machine: CiMachine, changes: int, device: str) -> torch.Tensor:
 
 
 def settled(expected: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Accept each decision, right or wrong; a number besides 0 and 1 is none."""
+    """Accept each decision, right or wrong; numbers other than 0 and 1 aren't decisions."""
     return [output.to(truth.dtype).clamp(0, 1) for truth, output in zip(expected, outputs, strict=True)]
 
 

@@ -186,7 +186,7 @@ def _describe_outside(exact: Tensor, rounded: Tensor, outside: Tensor) -> str | 
 
 
 def _bias(residuals: Tensor, fractions: Tensor) -> str | None:
-    """Describe the stratum of distances in which the mean of the residuals differs from 0; None if there is none."""
+    """Describe the stratum of distances in which the mean of the residuals differs from 0, or return None."""
     variances = fractions * (1 - fractions)
     for low, high in pairwise(STRATA):
         inside = (fractions > low) & (fractions <= high)
@@ -206,7 +206,7 @@ def _bias(residuals: Tensor, fractions: Tensor) -> str | None:
 
 
 def _correlated(residuals: Tensor) -> str | None:
-    """Describe the distance at which two elements, or the two replicas, are rounded alike; None if there is none."""
+    """Describe the distance at which two elements, or the two replicas, are rounded alike, or return None."""
     first, second = residuals
     for template, left, right in (
         ("elements {} apart are rounded alike", first, first),
