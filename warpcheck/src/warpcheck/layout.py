@@ -73,6 +73,7 @@ class Status(Code):
     FAULT = 6  # the launch's record says what and where
     STUCK = 7  # every lane waits for another one
     HOST = 8  # asks for a service of the host (printf, assert, malloc)
+    MISCOUNTED = 9  # came to a barrier whose phase has another thread count
 
 
 class Space(Code):

@@ -340,3 +340,31 @@ def test_named_barriers(reverse: bool) -> None:
     with pytest.raises(simt.Fault) as caught:
         launch(body.replace("barrier.sync 2, 128;", "").replace("bar.arrive 2, 128;", ""), 160, 64, reverse=reverse)
     assert caught.value.kind == FaultKind.RACE
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_named_barrier_with_another_thread_count(reverse: bool) -> None:
+    """The first warp arrives at barrier 1, for which the second one waits, and then they use it for one warp each.
+
+    The second warp knows that the phase for 64 threads is over. The first one does not, unless it has learned so at
+    barrier 2.
+    """
+    body = """
+        setp.eq.u32 p, w, 0;
+        @p bra first;
+        bar.sync 1, 64;
+        bar.arrive 2, 64;
+        bar.sync 1, 32;
+        bra done;
+    first:
+        bar.arrive 1, 64;
+        bar.sync 2, 64;
+        bar.sync 3, 32;
+    done:
+        mul.wide.u32 %rd1, t, 4; add.u64 %rd1, out, %rd1; st.global.u32 [%rd1], t;"""
+    assert launch(body, 64, 64, reverse=reverse) == list(range(64))
+    again = body.replace("bar.sync 3, 32;", "bar.sync 1, 32;")
+    with pytest.raises(simt.Fault, match="barrier 1 for 32 threads while its phase for 64 threads"):
+        launch(again.replace("bar.sync 2, 64;", "").replace("bar.arrive 2, 64;", ""), 64, 64, reverse=reverse)
+    ordered = body.replace("bar.sync 1, 32;\n        bra", "bra").replace("bar.sync 3, 32;", "bar.sync 1, 32;")
+    assert launch(ordered, 64, 64, reverse=reverse) == list(range(64))

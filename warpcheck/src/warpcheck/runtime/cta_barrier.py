@@ -11,13 +11,50 @@ from warpcheck.native import count_bits, load64, lowest_bit, native, store64
 from warpcheck.runtime.happens_before import PLANE_BYTES, ROW_BYTES, WARPS, raise_to
 from warpcheck.runtime.records import BARRIER, BarrierRecord, CtaRecord, LaunchRecord, WarpRecord, field_offset
 
-__all__ = ["BARRIERS", "REDUCTIONS", "all_wait_together", "arrive_at", "open_barrier", "open_for_all", "wait_at"]
+__all__ = [
+    "BARRIERS",
+    "REDUCTIONS",
+    "all_wait_together",
+    "arrive_at",
+    "has_one_thread_count",
+    "open_barrier",
+    "open_for_all",
+    "wait_at",
+]
 
 BARRIERS = 16  # of a block
 REDUCTIONS = ("", "popc", "and", "or")
 POPC = REDUCTIONS.index("popc")
 AND = REDUCTIONS.index("and")
 ARRIVAL_TIMES = field_offset(BARRIER, "arrival_times")
+
+
+@native
+def has_one_thread_count(cta: CtaRecord, warp: WarpRecord) -> int:
+    """Return whether a barrier's phase that a warp comes to has the thread count that the warp states.
+
+    Another count is for another phase. The warp has to know, by the order of events, that the last phase for another
+    count is over: one of the warps that waited for it has to have done so before. An H200 ends a kernel that breaks
+    this rule with an illegal instruction, if the phase is still open.
+    """
+    barrier = BarrierRecord(cta.barriers + (warp.barrier & BARRIERS - 1) * BarrierRecord.size)
+    threads = warp.barrier_threads
+    if threads == 0:
+        threads = LANES * cta.warp_count
+    if barrier.threads != 0 and barrier.threads != threads:
+        barrier.other_threads = barrier.threads
+        barrier.other_opened_at = barrier.opened_at
+        barrier.other_opened_by = barrier.opened_by
+        if barrier.arrivals or warps_waiting_at(cta, warp.barrier) & ~(1 << warp.index):
+            return 0
+    barrier.threads = threads
+    if barrier.other_threads == 0:
+        return 1
+    for other_warp in range(cta.warp_count):
+        known = load64(cta.vector_clock + ROW_BYTES * warp.index + 8 * other_warp)
+        if barrier.other_opened_by >> other_warp & 1 and known >= barrier.other_opened_at:
+            return 1
+    return 0
 
 
 @native
@@ -85,6 +122,10 @@ def open_for_all(launch: LaunchRecord, cta: CtaRecord) -> None:
         return
     launch.time += 1
     cta.last_barrier_time = launch.time
+    # Every warp knows that this phase is over.
+    barrier = BarrierRecord(cta.barriers + (first.barrier & BARRIERS - 1) * BarrierRecord.size)
+    barrier.threads = 0
+    barrier.other_threads = 0
     for warp_index in range(cta.warp_count):
         warp = WarpRecord(cta.warps + warp_index * cta.warp_stride)
         warp.status = Status.READY
@@ -132,6 +173,8 @@ def open_barrier(launch: LaunchRecord, cta: CtaRecord, waiting: int) -> None:
             warp.barrier_value = value
     barrier.arrived_warps = 0
     barrier.arrivals = 0
+    barrier.opened_at = launch.time
+    barrier.opened_by = waiting
 
 
 @native

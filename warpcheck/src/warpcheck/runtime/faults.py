@@ -16,6 +16,7 @@ from warpcheck.runtime.address_spaces import RANK
 from warpcheck.runtime.arrays import Dim
 from warpcheck.runtime.copy_rules import RULES, CopyRule
 from warpcheck.runtime.cta import Cta
+from warpcheck.runtime.cta_barrier import BARRIERS
 from warpcheck.runtime.deadlock import describe_mbarriers, describe_waits
 from warpcheck.runtime.launch import AccessOrigin, Grid
 from warpcheck.runtime.symbols import source_name
@@ -140,6 +141,17 @@ class Faults:
         """Return the fault of a warp that waits at a barrier of the whole block while another warp waits elsewhere."""
         block, other_block = (int(self.cta.warps[number]["barrier_block"]) for number in (warp, other_warp))
         return self.barrier(warp, self._describe_other_barrier(other_warp, 0, other_block, block))
+
+    def miscounted_barrier(self, warp: int) -> Fault:
+        """Return the fault of a warp at a barrier whose phase has another thread count, and may still be open."""
+        number, threads = (int(self.cta.warps[warp][name]) for name in ("barrier", "barrier_threads"))
+        other_threads = int(self.cta.array("barriers")[number % BARRIERS]["other_threads"])
+        own = f"{threads} threads" if threads else "the whole block"
+        return self.barrier(
+            warp,
+            f"comes to barrier {number} for {own} while its phase for {other_threads} threads may be incomplete: use "
+            "another barrier, or wait first for a thread that has waited for that phase",
+        )
 
     def barrier(self, warp: int, text: str) -> Fault:
         """Return a fault of the barrier that a warp waits at."""

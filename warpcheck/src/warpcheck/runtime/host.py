@@ -137,6 +137,8 @@ def _handle_stop(grid: Grid, cta: Cta, warp: int, faults: Faults) -> None:
             raise faults.stuck_warp(warp)
         case Status.HOST:
             _run_service(grid, cta, warp, faults)
+        case Status.MISCOUNTED:
+            raise faults.miscounted_barrier(warp)
     cta.warps["status"][warp] = Status.READY
 
 

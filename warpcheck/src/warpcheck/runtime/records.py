@@ -88,7 +88,11 @@ READ = np.dtype([(name, "i8") for name in _READ])
 
 # A named barrier of a block (bar.sync, bar.arrive): the warps that have arrived without waiting, as bits, how many
 # such arrivals there were, and the time of each.
-BARRIER = np.dtype([("arrived_warps", "i8"), ("arrivals", "i8"), ("arrival_times", "i8", LANES)])
+# threads: how many the phases need that warps come to, 0 for none yet. opened_at: when a phase was last complete,
+# opened_by: the warps that waited for it, as bits. other_...: the same of the last phase that needed another number.
+_PHASE = ("threads", "opened_at", "opened_by")
+_BARRIER = ("arrived_warps", "arrivals", *_PHASE, *(f"other_{name}" for name in _PHASE))
+BARRIER = np.dtype([*((name, "i8") for name in _BARRIER), ("arrival_times", "i8", LANES)])
 # What is remembered of an mbarrier beside its object. object_address: 0 for a free record; find_mbarrier relies on it
 # being the first field. init_id, init_time: the access id and the time of mbarrier.init. expected_bytes: all bytes that
 # the current phase was told to expect, expect_site: the last instruction that did so, counted from 1. last_arrival_id:

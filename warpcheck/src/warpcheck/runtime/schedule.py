@@ -26,7 +26,14 @@ from warpcheck.layout import LANES, NOWHERE, UNWRITTEN, WRITTEN, Status
 from warpcheck.native import extern, fill_bytes, load64, native, store8, store32, store64
 from warpcheck.runtime.bulk import finish_all_bulk, finish_one_bulk
 from warpcheck.runtime.clusters import open_cluster_barrier
-from warpcheck.runtime.cta_barrier import BARRIERS, all_wait_together, arrive_at, open_for_all, wait_at
+from warpcheck.runtime.cta_barrier import (
+    BARRIERS,
+    all_wait_together,
+    arrive_at,
+    has_one_thread_count,
+    open_for_all,
+    wait_at,
+)
 from warpcheck.runtime.event_recorder import NO_BARRIER, NO_SITE, record_event, record_stop
 from warpcheck.runtime.happens_before import PLANE_BYTES, ROW_BYTES, WARPS
 from warpcheck.runtime.launch_control import grid_index_of
@@ -153,6 +160,8 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
         barrier = BarrierRecord(cta.barriers + at * BarrierRecord.size)
         barrier.arrived_warps = 0
         barrier.arrivals = 0
+        barrier.threads = 0
+        barrier.other_threads = 0
     if cta.mbarriers:
         for at in range(MBARRIERS):
             store64(cta.mbarriers + at * MbarrierRecord.size, 0)
@@ -243,10 +252,14 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
                     return warp_index
                 preempted += warp.status == Status.PREEMPTED
                 polling += warp.status == Status.PREEMPTED and (launch.unused_budget != 0 or launch.budget >= 0)
-                if warp.status == Status.BARRIER:
-                    wait_at(launch, cta, warp)
-                elif warp.status == Status.ARRIVED:
-                    arrive_at(launch, cta, warp)
+                if warp.status == Status.BARRIER or warp.status == Status.ARRIVED:
+                    if not has_one_thread_count(cta, warp):
+                        warp.status = Status.MISCOUNTED
+                        return warp_index
+                    if warp.status == Status.BARRIER:
+                        wait_at(launch, cta, warp)
+                    else:
+                        arrive_at(launch, cta, warp)
             waiting += warp.status == Status.BARRIER
             suspended += warp.status == Status.SUSPENDED
         # A round is over. Some warp ran; or all are suspended; or all wait at barriers; or all have exited.
