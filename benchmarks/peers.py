@@ -689,7 +689,8 @@ def attentions() -> Iterator[Race]:
         flash4=optional("flash_attn.cute.interface", "_flash_attn_bwd", flash4_gradients),
     )
     no_groups = [shape for shape in shapes if shape[1] == 1]
-    yield Race(("flash_attention_backward",), attention(*no_groups), backward, part=2)
+    names = ("flash_attention_backward_cute", "flash_attention_backward")
+    yield Race(names, attention(*no_groups), backward, part=2)
     for name, use in (("long_context", varlen), ("paged_decode", paged)):
         exercise = registry.load(registry.find(name))
         peers = present(
