@@ -22,8 +22,8 @@ from kernelpath.verdict import Verdict
 from kernelpath.work.messages import OperatorCall
 
 
-def call(*host: tuple[str, str], scalar: str = "7") -> Observation:
-    note = LaunchEntry("add", "0f", (1, 1, 1), (32, 1, 1), 0, ["storage 0 (4 bytes) + 0", scalar], host)
+def call(*host: tuple[str, str], scalar: str = "7", fills: Sequence[tuple[str, str]] = ()) -> Observation:
+    note = LaunchEntry("add", "0f", (1, 1, 1), (32, 1, 1), 0, ["storage 0 (4 bytes) + 0", scalar], host, fills=fills)
     return Observation(inputs=(), outputs=(), transcript=[note])
 
 
@@ -41,6 +41,15 @@ def test_bytes_of_the_host_are_alike_where_they_or_the_storages_are(
     first: Sequence[tuple[str, str]], second: Sequence[tuple[str, str]]
 ) -> None:
     assert compare_launches(call(*first), call(*second), "add") is None
+
+
+def test_zeros_over_zeros_are_like_zeros_over_results() -> None:
+    reset = call(("out", "bytes zeros"), ("x", "a b"))
+    assert compare_launches(reset, call(("x", "a b"), fills=[("out", "zeros")]), "add") is None
+    assert compare_launches(call(("x", "a b"), fills=[("out", "zeros")]), reset, "add") is None
+    assert compare_launches(call(fills=[("out", "zeros")]), call(fills=[("out", "ones")]), "add") is None
+    for other in (call(("x", "a b"), fills=[("out", "ones")]), call(("x", "a b")), call(fills=[("out", "zeros")])):
+        assert compare_launches(reset, other, "add") is not None
 
 
 @pytest.mark.parametrize(

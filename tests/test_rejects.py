@@ -130,6 +130,13 @@ def test_honest_submissions_pass(honest: Planted, grader: Grader) -> None:
     assert report.verdict is Verdict.PASSED, report.cause
 
 
+def test_a_first_call_that_tunes_is_repeated_after_the_same_calls(grader: Grader, tmp_path: Path) -> None:
+    """The second process has made more calls by then. Few cases do not show this."""
+    (honest,) = (honest for honest in planted.accepts(ROOT, "w33c_grpo_loss") if honest.title == "autotuned_warps")
+    report = grader.submission(honest.exercise, honest.submission(tmp_path))
+    assert report.verdict is Verdict.PASSED, report.cause
+
+
 def test_every_trick_has_a_submission() -> None:
     assert all(re.match(r"(An accident|[A-Z]\d+)\b", reject.why) for reject in planted.rejects(ROOT))
     assert {row(reject) for reject in planted.rejects(ROOT)} == {*ROWS, "An accident"}

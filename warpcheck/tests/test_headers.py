@@ -203,6 +203,18 @@ def test_usual_headers_and_idioms_compile(group: str, tmp_path: Path, monkeypatc
     assert ".entry" in nvrtc.compile_kernel(source, "idioms.cu", "last", "compute_80").ptx
 
 
+@pytest.mark.parametrize("header", ["", "cooperative_groups.h", "cuda_device_runtime_api.h", "cuda_runtime.h"])
+def test_functions_of_dependent_launch_need_no_header(header: str) -> None:
+    include = f"#include <{header}>" if header else ""
+    source = f"""{include}
+        __global__ void dependent(float* x) {{
+            cudaTriggerProgrammaticLaunchCompletion(); cudaGridDependencySynchronize(); x[0] = 1;
+        }}"""
+    ptx = nvrtc.compile_kernel(source, "dependent.cu", "dependent", "compute_90").ptx
+    assert "griddepcontrol.launch_dependents;" in ptx
+    assert "griddepcontrol.wait;" in ptx
+
+
 def test_headers_of_libcu_unroll_their_list_of_types_as_for_nvcc(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -466,6 +466,11 @@ class Case:
             programmatic_stream_serialization=request.programmatic_stream_serialization,
             buffers=[self._describe_buffer(buffer, buffer.storage in new) for buffer in request.buffers],
             tables=[names[number] for number, stored in buffers.items() if stored.has_table],
+            fills=[
+                (names[number], digest(stored.memory))
+                for number, stored in buffers.items()
+                if number >= 0 and number not in new and not stored.host_digests and _is_fill(stored.memory)
+            ],
         )
 
     def _describe_buffer(self, buffer: messages.Buffer, is_new: bool) -> str:

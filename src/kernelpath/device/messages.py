@@ -312,6 +312,8 @@ class LaunchEntry(Message, frozen=True):
         buffers: The memory that the kernel may access. The addresses of storages follow from it.
         compiler: The language that the PTX was compiled from; see device.case.compiler_of.
         tables: The buffers that the host filled with more than one repeated value.
+        fills: A digest of the content for each buffer that kernels or the host have left with one repeated value, and
+            that the host has not changed since the last launch.
     """
 
     kernel: str
@@ -326,6 +328,7 @@ class LaunchEntry(Message, frozen=True):
     buffers: Sequence[str] = ()
     compiler: str = ""
     tables: Sequence[str] = ()
+    fills: Sequence[tuple[str, str]] = ()
     programmatic_stream_serialization: bool = False
 
 

@@ -30,6 +30,7 @@ from kernelpath.grading.steps import (
     measure_speed,
     repeat_cases,
     run_cases,
+    run_edge_cases,
     run_program_on_gpu,
     start_cpu_shadow,
 )
@@ -103,7 +104,7 @@ _PLANS: dict[str, Callable[[Job], GradingPlan]] = {
     "kernel": plan_kernel,
     "operator": lambda job: plan_kernel(job, [inspect_operator], "kernelpath.work.operators"),
     "library": lambda job: plan_kernel(job, [inspect_operator], "kernelpath.work.package"),
-    "python": lambda job: GradingPlan(PythonCall(job), _RESULT_STEPS),
+    "python": lambda job: GradingPlan(PythonCall(job), (check_capability, run_cases, run_edge_cases, measure_speed)),
     "lab": lambda job: GradingPlan(Simulated(job), _RESULT_STEPS),
     "repair": lambda job: GradingPlan(
         KernelOnMachine(job), (check_capability, run_broken_cases, repeat_cases, check_changes, check_diagnosis)

@@ -43,6 +43,9 @@ _ENDS_GRADING = (
 )
 
 
+# Replaces a case's index, so that other values are generated.
+_REPEAT_INDEX = -1
+
 # Orders of warps and blocks in which the same inputs must give the same bits; see warpcheck.runtime.schedule_order.
 #
 # The strided order is first, since only there a block meets others that are halfway. What a submission has kept from
@@ -93,22 +96,9 @@ class CaseRunner:
         """
         cases = self.context.cases
         runner = self.shadow_runner or self.runner
-        # The two processes get other lengths, too. Otherwise a host that reads lengths back from the device, which a
-        # statement may forbid, would launch the same in both.
-        edge_inputs = replace(EXTREME, redistributed=self.shadow_runner is not None)
-        shadow: list[Observation | None] = []
-        for index, case in enumerate(cases):
-            self.context.progress(f"case {index + 1} again, with extreme values")
-            first_run = graded[index].observation if self.shadow_runner is not None else None
-            # The index differs from the first run's, and with it the values. The label does not: a transcript names a
-            # storage that was kept by the label of the call that made it, and the transcripts of both processes are
-            # compared.
-            call = EntryCall(case, len(cases) + index, edge_inputs, label=f"case {index}")
-            repeated = self.run_case(runner, call, first_run=first_run)
-            if not repeated.result.verdict.passed:
-                graded[index] = repeated
-                return
-            shadow.append(repeated.observation)
+        shadow = self.run_with_edge_inputs(graded)
+        if shadow is None:
+            return
         if self.shadow_runner is not None and (host_table := self._find_host_table(graded, shadow)) is not None:
             index, finding = host_table
             graded[index] = self._grade(cases[index], EXTREME, self.job.locate(finding), None, 0.0)
@@ -134,6 +124,31 @@ class CaseRunner:
                 return
         if self.exercise.deterministic:
             self._run_in_orders(runner, graded, shadow)
+
+    def run_with_edge_inputs(self, graded: list[GradedCase]) -> list[Observation | None] | None:
+        """Run every case with edge inputs. Return the observations.
+
+        Return None where a case is wrong, and replace the graded case.
+        """
+        cases = self.context.cases
+        runner = self.shadow_runner or self.runner
+        # The two processes get other lengths, too. Otherwise a host that reads lengths back from the device, which a
+        # statement may forbid, would launch the same in both.
+        edge_inputs = replace(EXTREME, redistributed=self.shadow_runner is not None)
+        observations: list[Observation | None] = []
+        for index, case in enumerate(cases):
+            self.context.progress(f"case {index + 1} again, with extreme values")
+            first_run = graded[index].observation if self.shadow_runner is not None else None
+            # The index differs from the first run's, and with it the values. The label does not: a transcript names a
+            # storage that was kept by the label of the call that made it, and the transcripts of both processes are
+            # compared.
+            call = EntryCall(case, len(cases) + index, edge_inputs, label=f"case {index}")
+            repeated = self.run_case(runner, call, first_run=first_run)
+            if not repeated.result.verdict.passed:
+                graded[index] = repeated
+                return None
+            observations.append(repeated.observation)
+        return observations
 
     def _find_host_table(
         self, graded: Sequence[GradedCase], shadow: Sequence[Observation | None]
@@ -174,10 +189,29 @@ class CaseRunner:
                 # The same index in all orders, and with it the same inputs.
                 call = EntryCall(case, index, UNORDERED, order, label=f"order {order} of case {index}")
                 repeated = self.run_case(runner, call, first=first, other_values=shadow[index])
+                if repeated.result.verdict.passed and first is not None and repeated.observation is not None:
+                    repeated = self._repeat_without_memory(call, first, repeated)
                 if not repeated.result.verdict.passed:
                     graded[index] = repeated
                     return
                 first = repeated.observation
+
+    def _repeat_without_memory(self, call: EntryCall, first: Observation, repeated: GradedCase) -> GradedCase:
+        """Repeat a call in a new process if it did not launch the same as an earlier call with the same inputs.
+
+        A process may have kept what the earlier call computed. Then the bits are the same in any order.
+        """
+        if repeated.observation is not None and provenance.same_launches(first, repeated.observation):
+            return repeated
+        runner = self.context.workers.runner(self.grader.setup)
+        try:
+            start = time.monotonic()
+            observation, finding = self._observe(self.grader, runner, replace(call, label=""), first=first)
+        finally:
+            runner.close()
+        if finding is None:
+            return repeated
+        return self._grade(call.case, call.variety, finding, observation, time.monotonic() - start)
 
     def run_case(
         self,
@@ -205,8 +239,6 @@ class CaseRunner:
             # The shadow run has another order of warps and blocks, which must not change what is launched.
             call = replace(call, order=1)
         observation, finding = self._observe(self.grader, runner, call, first_run, first)
-        if finding is None and first_run is None and other_values is not None and observation is not None:
-            finding = self._check_other_values(runner, observation, other_values)
         # A GPU reports neither the line nor the thread of a wrong access. The PTX machine repeats the call and may know
         # both.
         if explain and self.context.cpu_shadow is not None and finding is not None and finding.verdict in _SYMPTOMS:
@@ -218,7 +250,24 @@ class CaseRunner:
         if finding is not None and explain and first is None and runner in self.context.used_runners:
             finding = self._check_state(call, finding)
         self.context.used_runners.add(runner)
+        if finding is None and first_run is None and other_values is not None and observation is not None:
+            finding = self._check_other_values(runner, observation, other_values)
         return self._grade(call.case, call.variety, finding, observation, time.monotonic() - start)
+
+    def run_once_more(self, case: Case, observation: Observation) -> GradedCase:
+        """Call the entry with the sizes of an earlier call of the first process, given by its observation.
+
+        A first call may try several kernels, as autotuning does, and a later one no longer does.
+        """
+        other_runner = self._other_runner(self.runner)
+        if other_runner is not None:
+            # Both processes must have made the same calls before this one, see GradingContext.calls.
+            try:
+                self._repeat_calls(other_runner, self.runner)
+            except SubmissionFailed as error:
+                return self._grade(case, PLAIN, self.job.locate(error.finding), None, 0.0)
+        call = EntryCall(case, _REPEAT_INDEX, label=f"once more {words.case(case)}")
+        return self.run_case(self.runner, call, explain=False, other_values=observation)
 
     def run_negated(
         self, runner: Runner, case: Case, other_values: Observation | None
@@ -253,14 +302,21 @@ class CaseRunner:
         other_runner = self._other_runner(runner)
         if other_runner is None or provenance.same_launches(other_values, observation):
             return None
+        last_call = self.context.calls[runner][-1]
+        # No reference knows these outputs, see `_observe` and `run_negated`.
+        with_outputs = not (last_call.variety.unordered or last_call.negated)
         try:
-            other_observation = self._repeat_calls(runner, other_runner)
+            other_observation = self._repeat_calls(runner, other_runner, with_outputs=with_outputs)
         except SubmissionFailed as error:
             return self.job.locate(error.finding)
         assert other_observation is not None, "the other process has made the last call already"
         finding = other_observation.finding or provenance.compare_launches(
             observation, other_observation, self.exercise.entry, self.exercise.problem
         )
+        # If the two processes share a file, the host of one can pass the bytes that it computed to the other, and both
+        # launch the same. But the bytes are right for the values of one process only.
+        if finding is None and with_outputs:
+            finding = self.grader.check(other_observation)
         return self.job.locate(finding)
 
     def _other_runner(self, runner: Runner) -> Runner | None:
@@ -269,8 +325,13 @@ class CaseRunner:
             return None
         return self.runner if runner is self.shadow_runner else self.shadow_runner
 
-    def _repeat_calls(self, runner: Runner, other_runner: Runner) -> Observation | None:
+    def _repeat_calls(self, runner: Runner, other_runner: Runner, *, with_outputs: bool = False) -> Observation | None:
         """Make the calls of `runner` that the other process lacks there, with other values. Return the last one.
+
+        Args:
+            runner: The process that has made the calls.
+            other_runner: The other process.
+            with_outputs: Whether the last observation has the outputs.
 
         Raises:
             SubmissionFailed: A call did not return.
@@ -289,7 +350,7 @@ class CaseRunner:
                 order=call.order,
                 negated=call.negated,
                 label=call.label,
-                with_outputs=False,
+                with_outputs=with_outputs and len(calls) == len(self.context.calls[runner]),
             )
         return observation
 

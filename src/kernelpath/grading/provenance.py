@@ -282,7 +282,8 @@ def _different_lengths(problem: Problem, first: Observation, second: Observation
 def _is_same_launch(first: LaunchEntry, second: LaunchEntry) -> bool:
     # Host writes are compared by _unlike_buffers. NEGATED marks the code of a call with negated tensor cores.
     first_plain, second_plain = (
-        replace(launch, host=(), tables=(), code=launch.code.removeprefix(NEGATED)) for launch in (first, second)
+        replace(launch, host=(), tables=(), fills=(), code=launch.code.removeprefix(NEGATED))
+        for launch in (first, second)
     )
     return first_plain == second_plain and not _unlike_buffers(first, second)
 
@@ -292,18 +293,34 @@ def _unlike_buffers(first: LaunchEntry, second: LaunchEntry) -> list[str]:
 
     A byte that the host overwrites with the same byte is not seen as written. Where that happens by chance, as with
     zeros over a kernel's results, the set of written bytes depends on values. Then the whole storages are equal, whose
-    digest is also recorded: one common digest is enough.
+    digest is also recorded: one common digest is enough. Where a kernel had left nothing but zeros, the host has not
+    written at all, and the content is among the fills.
     """
     first_names = [name for name, _ in first.host]
     second_names = [name for name, _ in second.host]
-    if first_names != second_names:
-        return sorted({*first_names} ^ {*second_names}) or first_names
-    pairs = zip(first.host, second.host, strict=True)
+    if first_names == second_names:
+        pairs = [
+            (name, first_digests, second_digests)
+            for (name, first_digests), (_, second_digests) in zip(first.host, second.host, strict=True)
+        ]
+    elif _are_unique(first_names) and _are_unique(second_names):
+        first_contents, second_contents = ({**dict(launch.fills), **dict(launch.host)} for launch in (first, second))
+        pairs = [
+            (name, first_contents.get(name, ""), second_contents.get(name, ""))
+            for name in dict.fromkeys([*first_names, *second_names])
+        ]
+    else:
+        return first_names or second_names
     return [
         name
-        for (name, first_digests), (_, second_digests) in pairs
+        for name, first_digests, second_digests in pairs
         if not {*first_digests.split()} & {*second_digests.split()}
     ]
+
+
+def _are_unique(names: Sequence[str]) -> bool:
+    """Return whether no name occurs twice, as it does where a kernel reaches several storages through one argument."""
+    return len({*names}) == len(names)
 
 
 _HOST = (

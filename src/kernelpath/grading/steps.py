@@ -26,7 +26,7 @@ from kernelpath.grading import (
     traffic,
 )
 from kernelpath.grading.cases import CaseRunner
-from kernelpath.grading.context import EntryCall, GradingContext
+from kernelpath.grading.context import GradingContext
 from kernelpath.grading.cpu_shadow import CpuShadow
 from kernelpath.grading.graded_case import select_finding
 from kernelpath.grading.graders.machine import encode_inputs, fault_on_machine
@@ -36,9 +36,6 @@ from kernelpath.grading.provenance import Observation
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, SubmissionFailed
-
-# Replaces a case's index, so that other values are generated.
-_REPEAT_INDEX = -1
 
 INSPECTION_SECONDS = 60.0
 _INSPECTED = "; opcheck calls it here, also with the gradient of y.sum(), one element with strides of 0"
@@ -81,6 +78,13 @@ def run_cases(context: GradingContext) -> Finding | None:
 def repeat_cases(context: GradingContext) -> Finding | None:
     """Run the cases again in other ways."""
     CaseRunner(context).run_again(context.graded)
+    return select_finding(context.graded)
+
+
+def run_edge_cases(context: GradingContext) -> Finding | None:
+    """Run the cases with edge inputs, if the problem declares any."""
+    if context.job.exercise.problem.extreme is not None:
+        CaseRunner(context).run_with_edge_inputs(context.graded)
     return select_finding(context.graded)
 
 
@@ -151,10 +155,9 @@ def check_limits(
     """
     for case, observation in observations:
         finding = check_case(case, observation) if observation is not None else None
-        if finding is not None and context.job.device == "cpu":
-            # A first call may try several kernels, as autotuning does, and that is not a cost of the kernel.
-            call = EntryCall(case, _REPEAT_INDEX, label=f"once more {words.case(case)}")
-            repeated = CaseRunner(context).run_case(context.runner, call, explain=False, other_values=observation)
+        if finding is not None and observation is not None and context.job.device == "cpu":
+            # What a first call tries out is not a cost of the kernel.
+            repeated = CaseRunner(context).run_once_more(case, observation)
             if not repeated.result.verdict.passed:
                 return repeated.observation, repeated.finding
             observation = repeated.observation or observation

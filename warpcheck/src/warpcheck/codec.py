@@ -15,7 +15,7 @@ import msgspec
 
 from warpcheck.layout import Access, AtomicStrategy, Space
 from warpcheck.lowered_kernel import AccessSite, Check, CompiledShape, Lowered, SassAccess
-from warpcheck.runtime.access_history import STRONG, UNORDERED, VOLATILE
+from warpcheck.runtime.access_history import BLOCK_STRONG, STRONG, UNORDERED, VOLATILE
 
 __all__ = ["decode", "decode_shape", "encode", "encode_shape", "seal", "unseal"]
 
@@ -49,7 +49,7 @@ class _Site(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
             raise ValueError("a group with a number of chunks that cannot be")
         if self.group and not self.sass_bytes:
             raise ValueError("a group of no bytes")
-        if not 0 < self.parts <= self.bytes or self.strong not in (0, STRONG, VOLATILE, UNORDERED):
+        if not 0 < self.parts <= self.bytes or self.strong not in (0, STRONG, BLOCK_STRONG, VOLATILE, UNORDERED):
             raise ValueError("a site that cannot be")
 
 

@@ -27,7 +27,7 @@ from warpcheck.runtime.buffers import Buffer, Memory, bytes_reached
 from warpcheck.runtime.host import execute
 from warpcheck.runtime.last_reads import most_bytes_read
 from warpcheck.runtime.launch import AccessOrigin, Configuration, Grid, place_statics
-from warpcheck.runtime.rank_memory import RankMemory, find_unordered_read, find_unordered_write
+from warpcheck.runtime.rank_memory import RankMemory, find_unordered_read, find_unordered_write, mark_device_scopes
 from warpcheck.runtime.symbols import source_name
 from warpcheck.runtime.timeline import barrier_lines, collect_events
 from warpcheck.target import SM_80, TARGETS, Target
@@ -263,6 +263,8 @@ class Module:
             shared_fill=shared_fill,
             programmatic_stream_serialization=programmatic_stream_serialization,
         )
+        if rank_memory:
+            mark_device_scopes(run)
         limit = max_instructions or LIMIT
         try:
             cut = execute(

@@ -195,6 +195,24 @@ BLOCKS = {
         "while (*(volatile float*)a == 0) {}\na[1] = b[40];\n}",
         "blocks run in any order, and a flag orders these two only where __threadfence() stands before it",
     ),
+    "a counter of the scope of a block": (
+        "if (threadIdx.x == 0) atomicAdd_block((int*)a, 1);",
+        "blocks run in any order, and the scope of a block (.cta) orders none but the threads of one block",
+    ),
+    "a flag that is read at the scope of a block": (
+        "if (blockIdx.x == 0) {\nb[40] = 1;\n__threadfence();\natomicExch((int*)a, 1);\n} "
+        "else if (threadIdx.x == 0) {\n"
+        'int v;\ndo asm volatile("ld.acquire.cta.global.u32 %0, [%1];" : "=r"(v) : "l"(a)); while (v == 0);\n'
+        "a[1] = b[40];\n}",
+        "blocks run in any order, and the scope of a block (.cta) orders none but the threads of one block",
+    ),
+    "a flag that is written at the scope of a block": (
+        "if (blockIdx.x == 0) {\nb[40] = 1;\n__threadfence();\n"
+        'asm volatile("st.relaxed.cta.global.u32 [%0], 1;" :: "l"(a) : "memory");\n} else if (threadIdx.x == 0) {\n'
+        'int v;\ndo asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(a)); while (v == 0);\n'
+        "a[1] = b[40];\n}",
+        "blocks run in any order, and the scope of a block (.cta) orders none but the threads of one block",
+    ),
 }
 
 

@@ -137,6 +137,13 @@ HARMLESS = {
         while (old < (int)threadIdx.x && (seen = atomicCAS(s + 1, old, threadIdx.x)) != old) old = seen;
         __syncthreads();
         if (s[0] != blockDim.x || s[1] != blockDim.x - 1) c[0] = a[n];""",
+    "an exchange as the first write": """__shared__ int s, t[2];
+        if (threadIdx.x == 0) {
+            atomicExch(&s, 3);
+            atomicExch(t + 1, 4);
+        }
+        __syncthreads();
+        c[threadIdx.x] = s + t[1];""",
     "a thread reads what it wrote": "c[threadIdx.x] = 1; c[threadIdx.x] += 1;",
     "half-words of one word": "((short*)c)[threadIdx.x] = threadIdx.x;",
     "a warp with syncwarp": """__shared__ float s[128];
@@ -153,6 +160,37 @@ HARMLESS = {
     "half a warp with its own mask": """float v = threadIdx.x;
         if (threadIdx.x % 32 < 16) v = __shfl_xor_sync(0xffff, v, 1); else v = __shfl_xor_sync(0xffff0000, v, 2);
         c[threadIdx.x] = v;""",
+    "a counter of each block in global memory, at its scope": """int* count = (int*)c + 64 * blockIdx.x;
+        if (threadIdx.x == 0) atomicExch_block(count, 0);
+        __syncthreads();
+        atomicAdd_block(count, 1);
+        if (threadIdx.x % 32 == 0) {
+            int v;
+            do asm volatile("ld.acquire.cta.u32 %0, [%1];" : "=r"(v) : "l"(count)); while (v < blockDim.x);
+            count[1 + threadIdx.x / 32] = v;
+        }""",
+    "a value handed over within a block through global memory": """int v, *flag = (int*)c + 1;
+        if (threadIdx.x == 0) *flag = 0;
+        __syncthreads();
+        if (threadIdx.x == 64) {
+            b[0] = a[5];
+            asm volatile("st.release.cta.global.u32 [%0], 1;" :: "l"(flag) : "memory");
+        }
+        if (threadIdx.x == 0) {
+            do asm volatile("ld.acquire.cta.global.u32 %0, [%1];" : "=r"(v) : "l"(flag)); while (v == 0);
+            c[2] = b[0];
+        }""",
+    "blocks that take turns at different scopes": """if (threadIdx.x == 0) {
+            int v, *flag = (int*)c;
+            if (blockIdx.x == 0) {
+                atomicAdd_block(flag + 1, 1);
+                asm volatile("red.release.gpu.global.add.u32 [%0], 1;" :: "l"(flag) : "memory");
+            } else {
+                do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(flag)); while (v < blockIdx.x);
+                atomicAdd_block(flag + 1, 1);
+                asm volatile("red.release.gpu.global.add.u32 [%0], 1;" :: "l"(flag) : "memory");
+            }
+        }""",
     "a barrier that whole warps reach by different ways": """float v = 0;
         if (threadIdx.x < 64) v = 1;
         __syncthreads();
@@ -163,7 +201,8 @@ HARMLESS = {
 @pytest.mark.parametrize("body", HARMLESS.values(), ids=HARMLESS.keys())
 def test_no_complaint_about(run: Run, body: str) -> None:
     a, b, c = (aligned(N) for _ in range(3))
-    run(f"__global__ void kernel(float* a, float* b, float* c, int n) {{ {body} }}", 1, 128, a, b, c, N)
+    grid = 3 if "blockIdx.x" in body else 1
+    run(f"__global__ void kernel(float* a, float* b, float* c, int n) {{ {body} }}", grid, 128, a, b, c, N)
 
 
 def test_warps_that_leave_before_a_barrier_are_told_of(run: Run) -> None:

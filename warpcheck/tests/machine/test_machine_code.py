@@ -45,7 +45,7 @@ def count_instructions(function: Callable[..., int], operation: MemoryOperation)
 @pytest.mark.parametrize(("space", "kind"), LIMITS)
 def test_an_access_has_no_more_machine_instructions_than_recorded(space: Space, kind: Access) -> None:
     operation = MemoryOperation(
-        named=space, kind=kind, size=4, parts=1, ordering=0, partial=0, drops=0, half=0, spins=0
+        named=space, kind=kind, size=4, parts=1, ordering=0, partial=0, drops=0, half=0, spins=0, overwrites=0
     )
     check = count_instructions(memory.access, operation)
     common_path = count_instructions(memory.skip_common_accesses, operation)

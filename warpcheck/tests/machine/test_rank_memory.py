@@ -46,6 +46,29 @@ def test_a_rank_that_reads_before_a_flag_of_its_peer(run: Run, before: str, afte
     assert caught.value.kind is FaultKind.RACE
 
 
+@pytest.mark.parametrize("wide", [RAISE, WAIT])
+def test_a_flag_between_ranks_has_the_scope_of_the_system(run: Run, wide: str) -> None:
+    narrow = wide.replace("Add_system", "Add")
+    with pytest.raises(simt.Fault, match="the scope of a GPU orders none but the threads of one GPU") as caught:
+        pull(run, (RAISE + WAIT).replace(wide, narrow), "")
+    assert caught.value.kind is FaultKind.RACE
+
+
+def test_blocks_of_one_rank_may_have_the_scope_of_its_gpu(run: Run) -> None:
+    own = "if (threadIdx.x == 0) atomicAdd(flags + rank, blockIdx.x > 0 ? 0 : 1);"
+    apart = "if (threadIdx.x == 0) { __threadfence_system(); atomicAdd_system(flags + 2 + peer, 1); }"
+    wait = """if (threadIdx.x == 0) {
+            while (atomicAdd_system(flags + 2 + rank, 0) < gridDim.x) {}
+            __threadfence_system();
+        }
+        __syncthreads();"""
+    source = PULL.replace("BEFORE", f"{own} __syncthreads(); {apart} {wait}").replace("AFTER", "")
+    a, b, flags = aligned(64, np.int32), aligned(64, np.int32), aligned(4, np.int32)
+    memory = [RankMemory(rank, a.ctypes.data + 128 * rank, a.ctypes.data + 128 * (rank + 1)) for rank in range(2)]
+    run(source, (2, 2), 32, a, b, flags, rank_memory=memory, cooperative=True)
+    assert flags.tolist() == [1, 1, 2, 2]
+
+
 def test_a_rank_without_a_block_of_its_own(run: Run) -> None:
     with pytest.raises(simt.Fault, match="reads the memory of rank 1, and nothing orders this behind"):
         pull(run, "", "", grid=(1, 1))

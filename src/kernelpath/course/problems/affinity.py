@@ -33,7 +33,7 @@ PROBLEM = Problem(
         case(2, 2, 1, 4),
         case(2, 4, 3, 24),
         case(2, 8, 8, 56),
-        case(2, 8, 10, 48),
+        case(2, 12, 12, 48),  # numbers of two digits: NIC10 comes after NIC9
         case(2, 7, 5, 30),
     ),
     reference=reference,

@@ -67,8 +67,8 @@ PROBLEM = Problem(
     # filter, which is a GEMM, and filters up to the largest.
     cases=(
         case(1, 1, 1, 1, 1),
-        case(2, 2, 5, 3, 10),
-        case(1, 9, 7, 40, 33),
+        case(2, 1, 5, 3, 10),
+        case(1, 9, 1, 40, 33),
         case(3, 5, 6, 72, 16, side=1),
         case(1, 6, 11, 24, 70, side=5),
         case(1, 8, 9, 16, 12, side=7),

@@ -89,13 +89,31 @@ def extreme(
     wo: torch.Tensor,
     table: torch.Tensor,
 ) -> None:
-    """Set keys whose exponentials overflow without a maximum, and an x that eps decides."""
+    """Set keys whose exponentials overflow without a maximum, and an x that eps decides.
+
+    In the last head, all scores are far below 0: its keys are negative multiples of its query, with 2% of noise.
+    """
     k_cache *= 64
     x *= 1e-3
+    h = _normalize(x, weight)
+    query, key, _ = wqkv.view(3, -1, HEAD, x.numel())[:, -1]
+    factor = _LOW_SCORE * HEAD**0.5 / float((query.double() @ h).square().sum())
+    key.copy_(factor * query)
+    noise = 1 + 0.02 * torch.randn(k_cache[:, -1].shape, generator=rng, device=rng.device)
+    k_cache[:, -1] = factor * (query.double() @ h) * noise
+
+
+# The scores of the last head, nearly.
+_LOW_SCORE = -300.0
 
 
 def unordered(rng: torch.Generator, *inputs: torch.Tensor) -> None:
     """Change nothing: sums of hundreds of float32 products in another order differ in their last bits."""
+
+
+def _normalize(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Return the RMS norm in float64."""
+    return x.double() * (x.double().square().mean() + EPS).rsqrt() * weight.double()
 
 
 def attend(
@@ -104,19 +122,24 @@ def attend(
     wqkv: torch.Tensor,
     k_cache: torch.Tensor,
     v_cache: torch.Tensor,
-    with_maximum: bool = True,
+    least_maximum: float | None = -torch.inf,
 ) -> torch.Tensor:
-    """Return the output of all heads in float64; in float32 without the maximum if asked."""
+    """Return the output of all heads in float64.
+
+    Args:
+        least_maximum: The value at which the maximum begins; None if no maximum is subtracted.
+    """
     heads = k_cache.shape[1]
-    h = x.double() * (x.double().square().mean() + EPS).rsqrt() * weight.double()
+    h = _normalize(x, weight)
     q, k, v = (wqkv.double() @ h).view(3, heads, 1, HEAD)
     keys = torch.cat([k_cache.double().transpose(0, 1), k], dim=1)
     values = torch.cat([v_cache.double().transpose(0, 1), v], dim=1)
     scores = q @ keys.mT * HEAD**-0.5
     # torch subtracts the maximum of a row, as a right kernel does.
     weights = scores.softmax(dim=-1)
-    if not with_maximum:
-        weights = (exponentials := scores.float().exp()) / exponentials.sum(dim=-1, keepdim=True)
+    if least_maximum != -torch.inf:
+        maximum = 0.0 if least_maximum is None else scores.amax(dim=-1, keepdim=True).clamp(min=least_maximum)
+        weights = (exponentials := (scores - maximum).float().exp()) / exponentials.sum(dim=-1, keepdim=True)
     attended: torch.Tensor = (weights.double() @ values).flatten()
     return attended
 
@@ -142,7 +165,19 @@ def without_maximum(
     wo: torch.Tensor,
     table: torch.Tensor,
 ) -> torch.Tensor:
-    return x.double() + wo.double() @ attend(x, weight, wqkv, k_cache, v_cache, with_maximum=False)
+    return x.double() + wo.double() @ attend(x, weight, wqkv, k_cache, v_cache, least_maximum=None)
+
+
+def maximum_from_zero(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    wqkv: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    wo: torch.Tensor,
+    table: torch.Tensor,
+) -> torch.Tensor:
+    return x.double() + wo.double() @ attend(x, weight, wqkv, k_cache, v_cache, least_maximum=0.0)
 
 
 def library(
@@ -183,7 +218,10 @@ PROBLEM = Problem(
     tolerance={"float32": Tolerance(rtol=1e-4, atol=2e-4)},
     extreme=extreme,
     unordered=unordered,
-    faults={"exponentials without the maximum": without_maximum},
+    faults={
+        "exponentials without the maximum": without_maximum,
+        "a maximum that begins at 0": maximum_from_zero,
+    },
     limits=({"heads": 1, "tokens": 65_537}, {"heads": 9, "tokens": 1}, {"heads": 3, "tokens": 33}),
     must_reach={"heads": 8},
     compulsory_bytes=compulsory_bytes,

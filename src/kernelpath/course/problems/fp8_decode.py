@@ -19,6 +19,10 @@ from kernelpath.course.problems import attention
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
+# Normal values, divided by this number, are subnormal in e4m3, whose least normal number is 2^-6. Its spacing is 2^-9.
+_TO_SUBNORMAL = 256
+
+
 def inputs(rng: torch.Generator, batch: int, heads: int, tokens: int, head: int) -> Inputs:
     """Generate scores of mean 0 and deviation 1.2: no token decides, and out is no average of all tokens."""
     q = draw.normal(rng, batch, heads, head, dtype="bfloat16", large=0)
@@ -67,7 +71,7 @@ def extreme(
 
     The first channel of q holds 8 and has a scale of 8, so that the first channel of k decides what is added to the
     score of a token, up to the 4 bits of e4m3. Every fourth head has scores of deviation 5, whose few large weights
-    show the error of a query with 4 bits.
+    show the error of a query with 4 bits. Its keys and values are subnormal, with scales that are as much greater.
     """
     batch, heads, tokens, head = k.shape
     added = torch.zeros(4, tokens, device=k.device)
@@ -77,9 +81,21 @@ def extreme(
     added[2] = -1000
     kinds = (torch.arange(batch * heads, device=k.device) + tokens) % 4
     q.flatten(0, 1)[kinds == 3] *= 4
+    for cache, scale in ((k, k_scale), (v, v_scale)):
+        subnormal = cache.flatten(0, 1)[kinds == 3].float() / _TO_SUBNORMAL
+        cache.flatten(0, 1)[kinds == 3] = subnormal.to(cache.dtype)
+        scale.flatten(0, 1)[kinds == 3] *= _TO_SUBNORMAL
     q[..., 0] = 8
     k_scale[..., 0] = 8
     k.flatten(0, 1)[:, :, 0] = (added[kinds] * head**0.5 / 64).to(k.dtype)
+
+
+def without_subnormals(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, k_scale: torch.Tensor, v_scale: torch.Tensor
+) -> torch.Tensor:
+    """Flush the subnormal values of the cache to 0."""
+    keys, values = (torch.where(cache.float().abs() < 2.0**-6, 0.0, cache.float()) for cache in (k, v))
+    return _attention(q, keys, values, k_scale, v_scale, torch.float64)[0]
 
 
 def query_in_float8(
@@ -122,6 +138,7 @@ PROBLEM = Problem(
     faults={
         **attention.softmax_faults(partial(_attention, dtype=torch.float64)),
         "a query in float8": query_in_float8,
+        "subnormal values flushed": without_subnormals,
     },
     compulsory_bytes=compulsory_bytes,
     flops=lambda batch, heads, tokens, head: 4 * batch * heads * tokens * head,

@@ -102,7 +102,8 @@ def redistributed(
 def extreme(rng: torch.Generator, *arguments: Any) -> None:
     """Set NaN where the mask is 0, groups of equal or similar rewards, and log-probabilities that are 20 apart.
 
-    No token of a single sequence counts.
+    A tenth of the tokens do not count, besides those of tools, so that the number of those that do differs from call to
+    call. No token of a single sequence counts.
     """
     batch = Inputs(*arguments)
     by_group = batch.rewards.view(-1, batch.group_size)
@@ -114,6 +115,7 @@ def extreme(rng: torch.Generator, *arguments: Any) -> None:
     for other, difference in ((batch.old_logp, twenty), (batch.ref_logp, -twenty)):
         places = torch.randint(tokens, (tokens // 8,), generator=rng, device=rng.device)
         other[places] = (batch.logp + difference)[places]
+    batch.mask[torch.rand(tokens, generator=rng, device=rng.device) < 0.1] = 0
     if len(batch.rewards) == 1:
         batch.mask.zero_()
     for values in (batch.logp, batch.old_logp, batch.ref_logp):

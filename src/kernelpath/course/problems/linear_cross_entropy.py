@@ -27,6 +27,7 @@ def inputs(rng: torch.Generator, rows: int, vocabulary: int, hidden: int) -> Inp
     w[:, 0] = 1
     _shift(h, 64)
     labels = draw.integers(rng, rows, least=0, most=vocabulary - 1, dtype="int64")
+    labels[0] = vocabulary - 1 - labels[0] // 2  # in the upper half, which few bits may not reach
     labels[2::5] = IGNORED
     return h, w, labels
 
@@ -37,10 +38,10 @@ def _shift(h: torch.Tensor, by: float) -> None:
 
 
 def extreme(rng: torch.Generator, h: torch.Tensor, w: torch.Tensor, labels: torch.Tensor) -> None:
-    """Shift the logits of rows by 1024 in both directions, and make the label of every fourth row certain."""
+    """Shift the logits of rows by 1984 in both directions, and make the label of every fourth row certain."""
     certain = torch.arange(len(h), device=h.device) % 4 == 3
     h[certain] = 8 * w[labels[certain].clamp(min=0)]
-    _shift(h, 1024)
+    _shift(h, 1984)
 
 
 def _losses(h: torch.Tensor, w: torch.Tensor, labels: torch.Tensor, lse: torch.Tensor) -> Outputs:
@@ -69,6 +70,13 @@ def without_maximum(h: torch.Tensor, w: torch.Tensor, labels: torch.Tensor) -> O
     """Compute exponentials of the logits as they are, which overflow float32, or are all 0."""
     logits = h.double() @ w.double().T
     return _losses(h, w, labels, logits.float().exp().sum(1).log().double())
+
+
+def maximum_from_a_low_value(h: torch.Tensor, w: torch.Tensor, labels: torch.Tensor) -> Outputs:
+    """Start the maximum at -1000, which loses logits down to -2000."""
+    logits = h.double() @ w.double().T
+    top = logits.amax(dim=1, keepdim=True).clamp(min=-1000)
+    return _losses(h, w, labels, (logits - top).float().exp().sum(1).log().double() + top[:, 0])
 
 
 def maximum_from_zero(h: torch.Tensor, w: torch.Tensor, labels: torch.Tensor) -> Outputs:
@@ -108,7 +116,11 @@ PROBLEM = Problem(
     tolerance={"float32": Tolerance(rtol=2e-6, atol=2e-6, mtol=2**-15)},
     magnitudes=magnitudes,
     extreme=extreme,
-    faults={"no maximum": without_maximum, "a maximum that begins at 0": maximum_from_zero},
+    faults={
+        "no maximum": without_maximum,
+        "a maximum that begins at 0": maximum_from_zero,
+        "a maximum that begins at -1000": maximum_from_a_low_value,
+    },
     limits=(case(65_537, 2, 16), case(1, 131_072, 16), case(2, 3, 4096)),
     must_reach={"vocabulary": 131_072, "hidden": 4096},
     compulsory_bytes=compulsory_bytes,

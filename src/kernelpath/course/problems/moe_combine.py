@@ -97,7 +97,7 @@ PROBLEM = Problem(
         case(31, 130, 3, 0.5),
         case(64, 256, 8),
         case(3, 2049, 4, 0.9),
-        case(257, 72, 1),
+        case(257, 72, 1, 0.3),
         case(200, 1024, 6, 0.1),
     ),
     vary=("tokens", "n"),

@@ -74,6 +74,8 @@ PROBLEM = Problem(
         {"n": 100_003, "shift": 0, "distribution": "uniform"},
     ),
     vary=("n",),
+    # A digit of more than 65,536 keys, whose number needs more than 16 bits.
+    limits=({"n": 140_003, "shift": 0, "distribution": "few"},),
     reference=reference,
     tolerance={"int32": EXACT},
     extreme=extreme,

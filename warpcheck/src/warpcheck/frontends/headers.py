@@ -57,6 +57,14 @@ typedef unsigned long ulong;
 #define M_2_SQRTPI 1.12837916709551257390
 #define M_SQRT2 1.41421356237309504880
 #define M_SQRT1_2 0.70710678118654752440
+#if __CUDA_ARCH__ >= 900  // templates, so that cuda_device_runtime_api.h may define its functions, too
+template <class = void> __device__ inline void cudaTriggerProgrammaticLaunchCompletion() {
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+template <class = void> __device__ inline void cudaGridDependencySynchronize() {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+#endif
 """
 
 # The declarations of the driver's header that kernels use.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from warpcheck.lower.control_flow import Flow, Ops, reachable
 from warpcheck.lower.load_liveness import ALL_LANES, Demand, Literal, ProgramPoint
@@ -25,12 +26,14 @@ class LoadUse:
         half: Whether a compare-and-swap of a word has the same address: compilers update half a word by one.
         polls: Whether the load is repeated until its value ends the loop, and has no other use.
         spins: Whether its loop ends by its value alone, whatever else the value is used for; see ``polling_loops``.
+        overwrites: Whether it is an atomic exchange whose result nothing reads.
     """
 
     using_lanes: Operand | None = None
     half: bool = False
     polls: bool = False
     spins: bool = False
+    overwrites: bool = False
 
 
 class LoadUses:
@@ -62,9 +65,17 @@ class LoadUses:
             if i.opcode == "atom" and "cas" in i.modifiers and i.modifiers[-1] == "b32"
         }
 
+    @cached_property
+    def read(self) -> set[str]:
+        """The registers that any instruction reads."""
+        instructions = (i for block in self.flow.blocks for i in block.instructions)
+        return {name for i in instructions for name in self.ops[i.opcode].read(i)}
+
     def use_of(self, point: ProgramPoint) -> LoadUse:
-        """Return the use of the result of the instruction at a place, if it is a load."""
+        """Return the use of the result of the instruction at a place, if it is a load or an atomic exchange."""
         i = self.flow.blocks[point.block].instructions[point.position]
+        if i.opcode == "atom" and "exch" in i.modifiers:
+            return LoadUse(overwrites=self.read.isdisjoint(self.ops[i.opcode].written(i)))
         if i.opcode != "ld" or i.modifiers[0] == "param":
             return LoadUse()
         formula = self.demands.loads.get(point, ALL_LANES)

@@ -14,7 +14,7 @@ from warpcheck.lower.load_uses import LoadUse
 from warpcheck.lower.operands import Operands
 from warpcheck.lowered_kernel import AccessSite
 from warpcheck.ptx import Address, Group, Immediate, Operand, Register, Symbol
-from warpcheck.runtime.access_history import STRONG, UNORDERED, VOLATILE
+from warpcheck.runtime.access_history import BLOCK_STRONG, STRONG, UNORDERED, VOLATILE
 from warpcheck.runtime.memory import MemoryOperation
 from warpcheck.runtime.records import CTA, LAUNCH, WARP, field_offset
 
@@ -93,7 +93,7 @@ class MemoryAccess:
         """
         if lane_bytes is not None:
             self._frame.store_row(0, self._frame.b.resize(lane_bytes, 64))
-        strong = UNORDERED if unordered else self._strength()
+        strong = UNORDERED if unordered else self._strength(space, access)
         site = self._site(space, access, nbytes, parts, strong)
         operation = MemoryOperation(
             named=space,
@@ -105,6 +105,7 @@ class MemoryAccess:
             drops=False,
             half=half,
             spins=False,
+            overwrites=access == Access.ATOMIC and self.use.overwrites,
         )
         return self._check(addresses, site, operation)
 
@@ -114,7 +115,7 @@ class MemoryAccess:
         if using_lanes is not None:
             self._frame.b.store_field(self._frame.warp, WARP, "lanes_using_load", self._frame.b.as_bits(using_lanes))
         # A volatile load that polls is strong.
-        strong = STRONG if self.use.polls else self._strength()
+        strong = STRONG if self.use.polls else self._strength(space, Access.LOAD)
         site = self._site(space, Access.LOAD, nbytes, parts, strong)
         operation = MemoryOperation(
             named=space,
@@ -126,6 +127,7 @@ class MemoryAccess:
             drops=using_lanes is not None,
             half=self.use.half and nbytes // parts == 4,
             spins=self.use.spins,
+            overwrites=False,
         )
         self._check(addresses, site, operation)
 
@@ -152,9 +154,13 @@ class MemoryAccess:
         self._unit.call_check(self._frame, "access", number, operation)
         return number
 
-    def _strength(self) -> int:
+    def _strength(self, space: Space, access: Access) -> int:
         modifiers = self._frame.instruction.modifiers
-        if not {"relaxed", "acquire", "release", "acq_rel"}.isdisjoint(modifiers):
+        is_ordered = not {"relaxed", "acquire", "release", "acq_rel"}.isdisjoint(modifiers)
+        # Only its own block reaches shared memory without a cluster. A generic address may be a global one.
+        if "cta" in modifiers and space in (Space.GLOBAL, Space.GENERIC) and (is_ordered or access == Access.ATOMIC):
+            return BLOCK_STRONG
+        if is_ordered:
             return STRONG
         # PTX ISA, "Operation Types", calls volatile operations strong, too. Here they are told apart, because they
         # order nothing (docs/limits.md, "Coarser than the PTX memory model").

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from warpcheck.layout import Access
 from warpcheck.native import load64, native, noinline, store64
-from warpcheck.runtime.happens_before import WARPS, is_by_own_block, is_unordered, raise_to
+from warpcheck.runtime.happens_before import WARPS, block_at_time, is_by_own_block, is_unordered, raise_to
 from warpcheck.runtime.partial_arrival import is_unreleased
 from warpcheck.runtime.records import CtaRecord, LaunchRecord, SampleRecord
 
@@ -30,6 +30,7 @@ __all__ = [
     "ASYNCHRONOUS",
     "ATOMIC",
     "BLOCK_EXITED",
+    "BLOCK_STRONG",
     "ENTRY_BYTES",
     "HEADER_BYTES",
     "LOAD",
@@ -47,6 +48,7 @@ __all__ = [
     "entry_of",
     "id_of",
     "is_speculative_read",
+    "is_strong",
     "races_behind_atomic",
     "races_with_write",
     "replaced_writes",
@@ -64,6 +66,8 @@ ATOMIC = int(Access.ATOMIC)
 STRONG = 1  # relaxed or stronger, with a scope
 VOLATILE = 2
 UNORDERED = 3  # an access to an mbarrier object, which orders by its own rules
+# As STRONG, or an atomic operation, with the scope of the block: for another block it is a plain access.
+BLOCK_STRONG = STRONG | 4
 ENTRY_BYTES = 32  # bytes of an entry of the history
 HEADER_BYTES = (
     64  # bytes in front of a history; the last 8 have the address of the writes that atomic ones have replaced
@@ -151,6 +155,30 @@ def is_speculative_read(launch: LaunchRecord, site: int) -> int:
 
 
 @native
+def is_strong(ordering: int) -> int:
+    """Return whether an access is relaxed or stronger, at any scope."""
+    return ordering & 3 == STRONG
+
+
+@native
+def has_block_scope(launch: LaunchRecord, site: int) -> int:
+    """Return whether the accesses of a site have the scope of the block."""
+    sample = SampleRecord(launch.samples + site * SampleRecord.size)
+    return sample.has_block_scope
+
+
+@native
+def leaves_out_rank(launch: LaunchRecord, cta: CtaRecord, site: int, write_word: int) -> int:
+    """Return whether an access and the last write are of different ranks, and one of them has the scope of a GPU."""
+    sample = SampleRecord(launch.samples + site * SampleRecord.size)
+    write_sample = SampleRecord(launch.samples + site_of(write_word) * SampleRecord.size)
+    if not sample.has_device_scope and not write_sample.has_device_scope:
+        return False
+    block = block_at_time(launch, time_of(write_word))
+    return block // launch.nctaid_x % launch.nctaid_y != cta.block_number // launch.nctaid_x % launch.nctaid_y
+
+
+@native
 def observe_write(cta: CtaRecord, warp: int, writer_warp: int, is_atomic: int) -> None:
     """Record that a warp finds what another one has written strongly. An atomic operation also acquires and passes
     on its release.
@@ -226,13 +254,16 @@ def races_behind_atomic(
     # plain load is the guess of a compare-and-swap loop, or finds a flag; only after a volatile write it is a conflict.
     is_compatible = is_atomic or (kind == LOAD and not write_word & WAS_VOLATILE)
     acquires = ordering != UNORDERED and (ordering or kind == ATOMIC)
-    if (
-        is_compatible
-        and acquires
-        and not write_word & WAS_VOLATILE
-        and is_by_own_block(launch, cta, time_of(write_word))
+    if is_by_own_block(launch, cta, time_of(write_word)):
+        if is_compatible and acquires and not write_word & WAS_VOLATILE:
+            observe_write(cta, warp, warp_of(write_word), kind == ATOMIC)
+    elif acquires and (
+        ordering == BLOCK_STRONG
+        or has_block_scope(launch, site_of(write_word))
+        or leaves_out_rank(launch, cta, site, write_word)
     ):
-        observe_write(cta, warp, warp_of(write_word), kind == ATOMIC)
+        # PTX ISA, "Morally Strong Operations": each of the two must have a scope that includes the other's thread.
+        is_compatible = 0
     # In shared memory a plain read races with an atomic write of another warp, unless it is speculative.
     is_plain_read = (
         is_compatible and not is_atomic and not ordering and in_shared and not is_speculative_read(launch, site)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from warpcheck.errors import FaultKind
 from warpcheck.layout import LANES, OVERWRITTEN, UNFENCED, USED, Access, Space
 from warpcheck.lowered_kernel import AccessSite
+from warpcheck.runtime.access_history import BLOCK_STRONG, is_strong
 from warpcheck.runtime.buffers import ARGUMENTS, Buffer
 from warpcheck.runtime.symbols import exclude_compiler_variables, find_shared_variable, source_name
 from warpcheck.runtime.tensor_rules import RULES, TensorRule
@@ -171,12 +172,25 @@ def describe_race(
     if one_block:
         return f"{text} with no barrier between them"
     advice = "and nothing orders these two: a launch for each step would, or a flag that is set behind a fence"
-    if both_store:
+    if _is_strong(site) and _is_strong(other_site):
+        # Each is compatible with the other one if both scopes are wide enough.
+        if BLOCK_STRONG in (site.strong, other_site.strong):
+            scope = 'scope="cta"' if programs else "the scope of a block (.cta)"
+            advice = f"and {scope} orders none but the threads of one block"
+        else:
+            scope = 'scope="gpu", the default,' if programs else "the scope of a GPU"
+            advice = f"and {scope} orders none but the threads of one GPU"
+    elif both_store:
         advice = "so each element needs one owner"
     elif signals:
         fence = 'its sem is not "relaxed"' if programs else "__threadfence() stands before it"
         advice = f"and a flag orders these two only where {fence}"
     return f"{text}: {'programs' if programs else 'blocks'} run in any order, {advice}"
+
+
+def _is_strong(site: AccessSite) -> bool:
+    """Return whether an access is atomic, or relaxed or stronger, at any scope."""
+    return site.access == Access.ATOMIC or bool(is_strong(site.strong))
 
 
 def describe_in_flight(site: AccessSite, place: str, copy: AccessSite, shared: bool, tracked: bool = False) -> str:

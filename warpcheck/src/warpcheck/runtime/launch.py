@@ -20,7 +20,7 @@ from warpcheck.layout import RESERVED, SCRATCH, Space
 from warpcheck.lowered_kernel import AccessSite, Lowered, parameter_offsets
 from warpcheck.ptx import Module
 from warpcheck.runtime import fault_messages
-from warpcheck.runtime.access_history import ENTRY_BYTES, id_of, site_of, thread_of, time_of
+from warpcheck.runtime.access_history import BLOCK_STRONG, ENTRY_BYTES, id_of, site_of, thread_of, time_of
 from warpcheck.runtime.arrays import FAR, Dim, RecordLayout, Records, address_of, aligned
 from warpcheck.runtime.boxes import BULK
 from warpcheck.runtime.buffers import ARGUMENTS, MAX_OVERLAPPED, Buffer, Memory, Shadow, buffer_table, merge_overlapping
@@ -250,7 +250,13 @@ class Grid(Records):
         )
 
     def place_counts(self, records: Records) -> None:
-        """Set the counters of the access sites in the record of this launch, or of a worker, to their beginning."""
+        """Set the counters of the access sites in the record of this launch, or of a worker, to their beginning.
+
+        Also note in the samples which sites have the scope of the block.
+        """
+        records.array("samples")["has_block_scope"][:-1] = [
+            site.strong == BLOCK_STRONG for site in self.configuration.lowered.sites
+        ]
         counts = records.array("counts")
         counts[:] = self.configuration.counts
         chunk_count = self.configuration.chunk_count

@@ -16,7 +16,15 @@ from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.layout import LANES, Access, AtomicStrategy, Space
 from warpcheck.native import count_bits, load64, lowest_bit, native, noinline, store64, unlikely
 from warpcheck.runtime.access_extent import record_reach
-from warpcheck.runtime.access_history import ENTRY_BYTES, STRONG, UNORDERED, Granule, entry_of, site_of, thread_of
+from warpcheck.runtime.access_history import (
+    ENTRY_BYTES,
+    UNORDERED,
+    Granule,
+    entry_of,
+    is_strong,
+    site_of,
+    thread_of,
+)
 from warpcheck.runtime.address_spaces import find_buffer, is_read_only, local_base, owner_of, space_of
 from warpcheck.runtime.byte_states import check_states, is_pending, load_bytes
 from warpcheck.runtime.cp_async_sources import check_source_overwrite
@@ -78,6 +86,8 @@ ADDRESSES, BANK_WORDS, OPERANDS = (field_offset(WARP, name) for name in ("addres
 # Whether the bytes of an access may be read: not before something has written them, or a copy to them is complete.
 READABLE, NEVER_WRITTEN, IN_FLIGHT = range(3)
 
+STORE = int(Access.STORE)
+
 # What a compare-and-swap of a word that stands for one of half a word accesses.
 WHOLE_WORD, LOWER_HALF, UPPER_HALF = range(3)
 
@@ -90,11 +100,12 @@ class MemoryOperation(NamedTuple):
         kind: LOAD, STORE or ATOMIC.
         size: Bytes of a lane.
         parts: Elements of a vector access.
-        ordering: 0 for a plain access, STRONG, VOLATILE or UNORDERED; see ``access_history``.
+        ordering: 0 for a plain access, STRONG, BLOCK_STRONG, VOLATILE or UNORDERED; see ``access_history``.
         partial: Whether lanes access fewer bytes: the first row of operands has their number.
         drops: Whether some lanes drop what they load; ``warp.lanes_using_load`` has the others.
         half: Whether one half of the word is enough: a compare-and-swap of 32 bits that stands for one of 16.
         spins: Whether the access is repeated in a loop until its value ends the loop.
+        overwrites: Whether it is an atomic exchange whose result nothing reads: it may be the first write.
     """
 
     named: int
@@ -106,6 +117,7 @@ class MemoryOperation(NamedTuple):
     drops: int
     half: int
     spins: int
+    overwrites: int
 
 
 class Segment(NamedTuple):
@@ -341,7 +353,10 @@ def check_state(
     if operation.kind == Access.STORE and segment.history and is_pending(state, lane_access.size):
         find_pending_copy(launch, state, lane_access.size, segment.history, granule_index)
         defer(launch, cta, warp, RACE, lane_access)
-    if check_states(state, lane_access.size, operation.kind):
+    kind = operation.kind
+    if operation.overwrites:
+        kind = STORE
+    if check_states(state, lane_access.size, kind):
         return READABLE
     if not find_pending_copy(launch, state, lane_access.size, segment.history, granule_index):
         return NEVER_WRITTEN
@@ -533,7 +548,7 @@ def count_request(
         is_counted = count_shared_request(launch, cta, warp, site, mask, operation)
     elif operation.kind == Access.ATOMIC and space != Space.LOCAL:
         counts.sectors += count_atomic_sectors(warp.address + ADDRESSES, mask)
-        poll(launch, cta, warp, warp.address + ADDRESSES, mask)
+        poll(launch, cta, warp, warp.address + ADDRESSES, mask, operation.ordering)
     elif space == Space.CONST:
         counts.least += count_addresses(warp.address + ADDRESSES, mask)
     elif space == Space.GLOBAL:
@@ -551,7 +566,7 @@ def count_shared_request(
     addresses = warp.address + ADDRESSES
     counts = CountsRecord(launch.counts + site * CountsRecord.size)
     is_atomic = operation.kind == Access.ATOMIC
-    if operation.ordering == STRONG and operation.kind == Access.LOAD:
+    if is_strong(operation.ordering) and operation.kind == Access.LOAD:
         count_poll(launch, cta, warp, addresses, mask)
         # How often a poll is repeated depends on the schedule, so repetitions are not counted.
         if operation.spins and repeats_last_poll(warp, site, addresses, mask):
@@ -563,7 +578,7 @@ def count_shared_request(
         width = max(counts.width, operation.size)
         count_shared(counts, addresses, own_lanes, width, is_atomic, warp.address + BANK_WORDS)
     if launch.cluster_size > 1 and (is_atomic or operation.ordering) and operation.ordering != UNORDERED:
-        poll(launch, cta, warp, addresses, mask)
+        poll(launch, cta, warp, addresses, mask, operation.ordering)
     # What goes to another block is not counted as shared memory, by ncu either.
     return own_lanes != 0
 
@@ -576,7 +591,7 @@ def count_global_request(
     addresses = warp.address + ADDRESSES
     counts = CountsRecord(launch.counts + site * CountsRecord.size)
     if operation.ordering:
-        poll(launch, cta, warp, addresses, mask)
+        poll(launch, cta, warp, addresses, mask, operation.ordering)
         if operation.spins and repeats_last_poll(warp, site, addresses, mask):
             return 0
     sectors = count_sectors(addresses, mask)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from warpcheck.layout import LANES
 from warpcheck.native import load64, lowest_bit, native, noinline, store64
+from warpcheck.runtime.access_history import BLOCK_STRONG
 from warpcheck.runtime.records import WARP, CtaRecord, LaunchRecord, WarpRecord, field_offset
 
 __all__ = ["count_poll", "poll", "repeats_last_poll"]
@@ -14,13 +15,14 @@ POLLS_PER_SLICE = 32  # consecutive strong accesses to one address after which a
 
 
 @native
-def poll(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int, mask: int) -> None:
+def poll(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int, mask: int, ordering: int) -> None:
     """Count a strong access to global memory, which acquires what other blocks have published.
 
     Even a relaxed access acquires: programs in CUDA C++ leave out the fence after it, as NVIDIA's guide does. Triton
-    has no fences, and its operations say whether they acquire.
+    has no fences, and its operations say whether they acquire. An access with the scope of the block acquires nothing
+    from other blocks.
     """
-    if not launch.converges:
+    if not launch.converges and ordering != BLOCK_STRONG:
         cta.acquired_at = launch.time
     count_poll(launch, cta, warp, addresses, mask)
 

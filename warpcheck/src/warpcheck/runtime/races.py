@@ -25,6 +25,9 @@ read before, so such a read must not be dated later.
 after that fence has observed that clock (``vc_observed``), and acquires it by a fence of its own; an atomic operation
 acquires it at once.
 
+The scope of an atomic operation, or of a strong access, may be the block. With an access by another block, it races
+like a plain access does.
+
 Volatile accesses order nothing by themselves: a volatile store counts as strong after a fence, or for threads that poll
 it in a loop. A volatile load outside of a polling loop is as weak as a plain load.
 """
@@ -37,7 +40,6 @@ from warpcheck.runtime.access_history import (
     ENTRY_BYTES,
     LOAD,
     LOW_WORD,
-    STRONG,
     UNKNOWN_ACCESS,
     UNORDERED,
     VOLATILE,
@@ -47,6 +49,7 @@ from warpcheck.runtime.access_history import (
     access_id_of,
     id_of,
     is_speculative_read,
+    is_strong,
     races_behind_atomic,
     races_with_write,
     replaced_writes,
@@ -87,7 +90,7 @@ def check_race(
     Args:
         granule: The granule that is accessed.
         kind: LOAD, STORE or ATOMIC.
-        ordering: 0 for a plain access, STRONG, VOLATILE or UNORDERED.
+        ordering: 0 for a plain access, STRONG, BLOCK_STRONG, VOLATILE or UNORDERED.
 
     Returns:
         Whether the access races; the other access is then in ``launch.conflict_id`` and ``launch.conflict_time``.
@@ -97,8 +100,8 @@ def check_race(
     entry = granule.history + ENTRY_BYTES * granule.number
     write_word = load64(entry)
     reader_word = load64(entry + 8)
-    is_strong = ordering == STRONG or (ordering == VOLATILE and kind != LOAD and is_fenced(cta, warp))
-    atomic = kind == ATOMIC or ordering == UNORDERED or is_strong
+    is_fenced_store = ordering == VOLATILE and kind != LOAD and is_fenced(cta, warp)
+    atomic = kind == ATOMIC or ordering == UNORDERED or is_strong(ordering) or is_fenced_store
     # This access against the last write. A write that was atomic or strong may have replaced others.
     if write_word & WAS_ATOMIC:
         if races_behind_atomic(launch, cta, granule, thread, site, kind, ordering, atomic):
@@ -118,7 +121,7 @@ def check_race(
     elif ordering == VOLATILE:
         access_id |= WAS_ATOMIC | WAS_VOLATILE
     if kind == LOAD:
-        if ordering != STRONG and ordering != UNORDERED:
+        if not is_strong(ordering) and ordering != UNORDERED:
             record_reader(launch, cta, floor, entry, reader_word, warp, access_id)
         return 0
     # A plain write against the reads since the last write.

@@ -6,6 +6,8 @@ block of the rank has waited for: the writing block has released them, and the b
 
 The beginning of the only launch orders all reads behind what was written before. The beginning of a rank orders only
 the reads of its own blocks. For other ranks, a block of the rank has to release, and they have to acquire.
+
+Ranks communicate with the scope of the system. With the scope of a GPU, two ranks race.
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ from typing import NamedTuple
 import numpy as np
 
 from warpcheck.errors import Fault, FaultKind
-from warpcheck.runtime.access_history import LOW_WORD, WAS_ATOMIC, thread_of
+from warpcheck.layout import Access
+from warpcheck.runtime.access_history import LOW_WORD, WAS_ATOMIC, is_strong, thread_of
 from warpcheck.runtime.cta import thread_coordinates
 from warpcheck.runtime.last_reads import find_last_reads
 from warpcheck.runtime.launch import Grid
 from warpcheck.runtime.symbols import source_name
 
-__all__ = ["RankMemory", "find_unordered_read", "find_unordered_write"]
+__all__ = ["RankMemory", "find_unordered_read", "find_unordered_write", "mark_device_scopes"]
 
 
 class RankMemory(NamedTuple):
@@ -31,6 +34,17 @@ class RankMemory(NamedTuple):
     rank: int
     start: int
     end: int
+
+
+def mark_device_scopes(grid: Grid) -> None:
+    """Note in the records of a launch which accesses order nothing for other ranks: their scope is not the system.
+
+    PTX ISA, "Scope": .gpu is the set of all threads on the same device. Volatile accesses have the scope of the system.
+    """
+    grid.array("samples")["has_device_scope"][:-1] = [
+        (site.access == Access.ATOMIC or is_strong(site.strong)) and "sys" not in site.words
+        for site in grid.configuration.lowered.sites
+    ]
 
 
 def find_unordered_write(grid: Grid, memory: Sequence[RankMemory]) -> Fault | None:

@@ -42,8 +42,17 @@ __all__ = [
 ]
 
 # The first request of an access site, kept for pictures. is_speculative: whether the site's plain reads are the first
-# step of a compare-and-swap loop, which checks them itself; see races.
-SAMPLE = np.dtype([("mask", "i8"), ("is_speculative", "i8"), ("addresses", "i8", LANES)])
+# step of a compare-and-swap loop, which checks them itself; see races. has_block_scope: whether the site's accesses are
+# BLOCK_STRONG. has_device_scope: in a launch of several ranks, whether their scope leaves out other GPUs.
+SAMPLE = np.dtype(
+    [
+        ("mask", "i8"),
+        ("is_speculative", "i8"),
+        ("has_block_scope", "i8"),
+        ("has_device_scope", "i8"),
+        ("addresses", "i8", LANES),
+    ]
+)
 
 # One row of counters for each access site. Sites in shared memory count wavefronts and least (wavefronts without bank
 # conflicts), other sites count sectors and scattered. Atomics count same_address too, and the wavefronts of the loads
