@@ -13,13 +13,13 @@ __device__ int warp_scan(int sum) {
 
 // Returns the sum of the values of this thread and all threads before it, and in `total` the sum of the whole block.
 __device__ int block_scan(int sum, int* total) {
-    __shared__ int of_warp[WARP];
+    __shared__ int warp_sums[WARP];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
     sum = warp_scan(sum);
     __syncthreads();  // an earlier call has been read
-    if (lane == WARP - 1) of_warp[warp] = sum;
+    if (lane == WARP - 1) warp_sums[warp] = sum;
     __syncthreads();
-    const int upto = warp_scan(lane < warps ? of_warp[lane] : 0);
+    const int upto = warp_scan(lane < warps ? warp_sums[lane] : 0);
     *total = __shfl_sync(0xffffffff, upto, WARP - 1);
     return sum + (warp > 0 ? __shfl_sync(0xffffffff, upto, max(warp - 1, 0)) : 0);
 }
@@ -46,17 +46,17 @@ extern "C" __global__ void __launch_bounds__(1024) scan_sums(int* sums, int tile
 
 extern "C" __global__ void __launch_bounds__(THREADS) scan_tiles(const int* x, int* out, const int* sums, int n) {
     __shared__ int values[TILE + TILE / WARP];  // one word of padding after 32 avoids bank conflicts
-    const int first = blockIdx.x * TILE, own = threadIdx.x * ITEMS;
+    const int first = blockIdx.x * TILE, base = threadIdx.x * ITEMS;
     for (int k = 0; k < TILE; k += THREADS) {
         const int i = k + threadIdx.x;
         values[i + i / WARP] = first + i < n ? x[first + i] : 0;
     }
     __syncthreads();
     int sum = 0, total;
-    for (int k = 0; k < ITEMS; ++k) sum += values[own + k + (own + k) / WARP];
+    for (int k = 0; k < ITEMS; ++k) sum += values[base + k + (base + k) / WARP];
     int running = sums[blockIdx.x] + block_scan(sum, &total) - sum;
     for (int k = 0; k < ITEMS; ++k) {
-        int& value = values[own + k + (own + k) / WARP];
+        int& value = values[base + k + (base + k) / WARP];
         value = running += value;
     }
     __syncthreads();

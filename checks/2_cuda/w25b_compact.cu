@@ -13,13 +13,13 @@ __device__ int warp_scan(int sum) {
 
 // Returns the sum of the values of this thread and all threads before it, and in `total` the sum of the whole block.
 __device__ int block_scan(int sum, int* total) {
-    __shared__ int of_warp[WARP];
+    __shared__ int warp_sums[WARP];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
     sum = warp_scan(sum);
     __syncthreads();  // an earlier call has been read
-    if (lane == WARP - 1) of_warp[warp] = sum;
+    if (lane == WARP - 1) warp_sums[warp] = sum;
     __syncthreads();
-    const int upto = warp_scan(lane < warps ? of_warp[lane] : 0);
+    const int upto = warp_scan(lane < warps ? warp_sums[lane] : 0);
     *total = __shfl_sync(0xffffffff, upto, WARP - 1);
     return sum + (warp > 0 ? __shfl_sync(0xffffffff, upto, max(warp - 1, 0)) : 0);
 }
@@ -47,11 +47,11 @@ extern "C" __global__ void __launch_bounds__(1024) scan_counts(int* counts, int*
 
 extern "C" __global__ void write_tiles(const float* x, float* out, const int* counts, int n) {
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const int own = blockIdx.x * TILE + warp * WARP * ITEMS + lane;
+    const int base = blockIdx.x * TILE + warp * WARP * ITEMS + lane;
     float values[ITEMS];
     int in_warp = 0, total;
     for (int k = 0; k < ITEMS; ++k) {
-        values[k] = own + k * WARP < n ? x[own + k * WARP] : 0.0f;
+        values[k] = base + k * WARP < n ? x[base + k * WARP] : 0.0f;
         in_warp += __popc(__ballot_sync(0xffffffff, values[k] > 0));
     }
     const int upto = block_scan(lane == 0 ? in_warp : 0, &total);

@@ -4,20 +4,20 @@
 constexpr int WARP = 32, DIGITS = 256, THREADS = DIGITS, WARPS = THREADS / WARP, ITEMS = 16, TILE = THREADS * ITEMS;
 
 extern "C" __global__ void count_digits(const int* keys, int* counts, int n, int shift, int tiles) {
-    __shared__ int of_tile[DIGITS];
-    of_tile[threadIdx.x] = 0;
+    __shared__ int tile_counts[DIGITS];
+    tile_counts[threadIdx.x] = 0;
     __syncthreads();
-    const int own = blockIdx.x * TILE + threadIdx.x;
+    const int base = blockIdx.x * TILE + threadIdx.x;
     for (int k = 0; k < TILE; k += THREADS) {
-        if (own + k < n) atomicAdd(&of_tile[(unsigned(keys[own + k]) >> shift) & (DIGITS - 1)], 1);
+        if (base + k < n) atomicAdd(&tile_counts[(unsigned(keys[base + k]) >> shift) & (DIGITS - 1)], 1);
     }
     __syncthreads();
-    counts[threadIdx.x * tiles + blockIdx.x] = of_tile[threadIdx.x];
+    counts[threadIdx.x * tiles + blockIdx.x] = tile_counts[threadIdx.x];
 }
 
 // A block replaces each count of its digit with the place of the tile's first key with this digit.
 extern "C" __global__ void scan_counts(int* counts, const int* first, int tiles) {
-    __shared__ int of_warp[WARPS];
+    __shared__ int warp_sums[WARPS];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     int before = first[blockIdx.x];
     for (int begin = 0; begin < tiles; begin += THREADS) {
@@ -27,12 +27,12 @@ extern "C" __global__ void scan_counts(int* counts, const int* first, int tiles)
             const int below = __shfl_up_sync(0xffffffff, sum, step);
             if (lane >= step) sum += below;
         }
-        if (lane == WARP - 1) of_warp[warp] = sum;
+        if (lane == WARP - 1) warp_sums[warp] = sum;
         __syncthreads();
         int total = 0;
         for (int w = 0; w < WARPS; ++w) {
-            if (w < warp) sum += of_warp[w];
-            total += of_warp[w];
+            if (w < warp) sum += warp_sums[w];
+            total += warp_sums[w];
         }
         if (i < tiles) counts[blockIdx.x * tiles + i] = before + sum - count;
         before += total;
@@ -43,11 +43,11 @@ extern "C" __global__ void scan_counts(int* counts, const int* first, int tiles)
 extern "C" __global__ void scatter(const int* keys, int* out, const int* counts, int n, int shift, int tiles) {
     __shared__ int places[WARPS][DIGITS];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const int own = blockIdx.x * TILE + warp * ITEMS * WARP + lane;
+    const int base = blockIdx.x * TILE + warp * ITEMS * WARP + lane;
     for (int w = 0; w < WARPS; ++w) places[w][threadIdx.x] = 0;
     __syncthreads();
     int key[ITEMS], rank[ITEMS];
-    for (int k = 0; k < ITEMS; ++k) key[k] = own + k * WARP < n ? keys[own + k * WARP] : -1;
+    for (int k = 0; k < ITEMS; ++k) key[k] = base + k * WARP < n ? keys[base + k * WARP] : -1;
     for (int k = 0; k < ITEMS; ++k) {
         int* const count = &places[warp][(unsigned(key[k]) >> shift) & (DIGITS - 1)];
         const unsigned peers = __match_any_sync(0xffffffff, (unsigned(key[k]) >> shift) & (DIGITS - 1));
@@ -60,12 +60,12 @@ extern "C" __global__ void scatter(const int* keys, int* out, const int* counts,
     __syncthreads();
     int place = counts[threadIdx.x * tiles + blockIdx.x];
     for (int w = 0; w < WARPS; ++w) {
-        const int of_warp = places[w][threadIdx.x];
+        const int warp_sums = places[w][threadIdx.x];
         places[w][threadIdx.x] = place;
-        place += of_warp;
+        place += warp_sums;
     }
     __syncthreads();
     for (int k = 0; k < ITEMS; ++k) {
-        if (own + k * WARP < n) out[places[warp][(unsigned(key[k]) >> shift) & (DIGITS - 1)] + rank[k]] = key[k];
+        if (base + k * WARP < n) out[places[warp][(unsigned(key[k]) >> shift) & (DIGITS - 1)] + rank[k]] = key[k];
     }
 }

@@ -7,7 +7,7 @@ __device__ unsigned load_status(const unsigned* status) {
 }
 
 __global__ void  // TODO: its launch bounds, if you set them
-radix_pass(const int* keys, const int* first, int* out, unsigned* status, int* next, int n, int shift) {
+radix_pass(const int* keys, const int* first, int* out, unsigned* status, int* next_tile, int n, int shift) {
     // TODO: take a tile number, rank the keys of each warp, publish the counts of the tile, look back for each digit,
     // TODO: sort the tile in shared memory, write it
 }

@@ -22,15 +22,15 @@ import triton.language as tl
 
 
 @triton.jit
-def tile_of(program, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr):
-    """Return the row and column of a program's tile. The last group may have fewer than GROUP rows of tiles."""
-    # TODO: programs go down GROUP rows of tiles before they take the next column
+def tile_of(pid, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_SIZE_M: tl.constexpr):
+    """Return the row and column of a program's tile. The last group may have fewer than GROUP_SIZE_M rows of tiles."""
+    # TODO: programs go down GROUP_SIZE_M rows of tiles before they take the next column
 
 
 @triton.jit
 def matmul_tiles(
-    out, a, b, bias, m, n, k, a_row, a_k, b_k, b_column,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
+    out_ptr, a_ptr, b_ptr, bias_ptr, M, N, K, a_row, a_k, b_k, b_column,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_SIZE_M: tl.constexpr,
     # TODO: what else has to be known when this is compiled
 ):  # fmt: skip
     """Compute one tile of out per program."""

@@ -20,15 +20,15 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
-def tile_of(number, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr):
-    """Return the first row and column of a tile. The last group may have fewer than GROUP rows of tiles."""
+def tile_of(tile_id, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_SIZE_M: tl.constexpr):
+    """Return the first row and column of a tile. The last group may have fewer than GROUP_SIZE_M rows of tiles."""
     # TODO: as in matmul
 
 
 @triton.jit
 def matmul_persistent(
-    a, b, out, m, n, k,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
+    a_desc, b_desc, out_desc, M, N, K,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_SIZE_M: tl.constexpr,
     A_BY_COLUMNS: tl.constexpr, B_BY_COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Compute tiles p, p + programs, p + 2 programs, and so on, with one program per SM."""

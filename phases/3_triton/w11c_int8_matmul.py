@@ -26,10 +26,10 @@ import triton.language as tl
 
 @triton.jit
 def product(
-    a, b, scale_a, scale_b, out, m, n, k,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
+    a_desc, b_desc, scale_a, scale_b, out_ptr, M, N, K,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_SIZE_M: tl.constexpr,
 ):  # fmt: skip
-    """Compute one tile of ROWS x COLUMNS of out per program."""
+    """Compute one tile of BLOCK_M x BLOCK_N of out per program."""
     # TODO: accumulate the products of tiles in int32, then scale and store
 
 

@@ -30,10 +30,10 @@ import triton.language as tl
 
 @triton.jit
 def product(
-    a, b, scale_a, scale_b, out, m, n, k,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr, BLOCKS: tl.constexpr,
+    a, b, scale_a, scale_b, out_desc, M, N, K,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_SIZE_M: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Compute tiles of ROWS x COLUMNS of out. BLOCKS: whether the scales are per block."""
+    """Compute tiles of BLOCK_M x BLOCK_N of out. BLOCKS: whether the scales are per block."""
     # TODO: multiply tiles 128 values at a time, promote the sums with their scales, then store
 
 

@@ -27,12 +27,12 @@ import torch
 import triton
 import triton.language as tl
 
-LARGEST = {"int8": 127.0, "float8_e4m3fn": 448.0}
+QMAX = {"int8": 127.0, "float8_e4m3fn": 448.0}
 
 
 @triton.jit
 def quantize_tiles(
-    q, scale, x, rows, columns, across, down, LARGEST: tl.constexpr, SHARED: tl.constexpr,
+    q, scale, x, rows, columns, stride_sn, stride_sm, QMAX: tl.constexpr, SHARED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Quantize one tile of BLOCK_M x BLOCK_N values per program. SHARED: the tile has one scale, not one per row."""
@@ -41,8 +41,8 @@ def quantize_tiles(
 
 def quantize(x: torch.Tensor, to: str, scales: str) -> tuple[torch.Tensor, torch.Tensor]:
     rows, columns = x.shape
-    groups, blocks = triton.cdiv(columns, 128), triton.cdiv(rows, 128)
-    shape = {"row": (rows,), "group": (groups, rows), "block": (blocks, groups)}[scales]
+    num_groups, num_blocks = triton.cdiv(columns, 128), triton.cdiv(rows, 128)
+    shape = {"row": (rows,), "group": (num_groups, rows), "block": (num_blocks, num_groups)}[scales]
     q = torch.empty(rows, columns, dtype=getattr(torch, to), device=x.device)
     scale = torch.empty(shape, dtype=torch.float32, device=x.device)
     raise NotImplementedError("TODO: choose a tile for each kind of scale, launch, then delete this line")

@@ -27,9 +27,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit(do_not_specialize=["tokens", "group"])
-def flash_attention_forward(out_ptr, lse_ptr, q, k, v, tokens, group, scale, QUERIES: tl.constexpr,
-                            KEYS: tl.constexpr, HEAD: tl.constexpr, CAUSAL: tl.constexpr):  # fmt: skip
-    """Compute the attention of QUERIES queries of a head per program."""
+def flash_attention_forward(desc_o, lse_ptr, desc_q, desc_k, desc_v, tokens, group, scale, BLOCK_M: tl.constexpr,
+                            BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr):  # fmt: skip
+    """Compute the attention of BLOCK_M queries of a head per program."""
     # TODO: loop over the keys, keep each query's maximum, sum and weighted values, and store both outputs
 
 

@@ -28,7 +28,7 @@ import triton.language as tl
 
 @triton.jit(do_not_specialize=["M", "N"])
 def w4a16_kernel(out_ptr, x_ptr, packed_ptr, scale_ptr, zero_ptr, M, N, WORDS,
-                 BLOCK_N: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip
+                 BLOCK_N: tl.constexpr, BLOCK_M: tl.constexpr):  # fmt: skip
     """Compute BLOCK_N columns of the output for all rows, one group of 128 along k at a time. WORDS is k / 8."""
     # TODO: load the words, the scales and the zeros of a group, and the columns of x that belong to it
     # TODO: unpack the words in registers, multiply with tl.dot, and accumulate in float32

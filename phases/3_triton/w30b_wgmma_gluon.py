@@ -24,29 +24,29 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared  # the name changed after Triton 3.6
 
-ROWS, COLUMNS, DEPTH, STAGES, WARPS, GROUP = 128, 256, 64, 4, 8, 8
+BLOCK_M, BLOCK_N, BLOCK_K, STAGES, WARPS, GROUP_M = 128, 256, 64, 4, 8, 8
 
 
 @gluon.jit
-def load_stage(a_desc, b_desc, row, column, step, a_tiles, b_tiles, full, STAGES: gl.constexpr, wanted):
-    """Start the copies of a step's k-tile if `wanted` is true."""
-    # TODO: expect the bytes of both boxes at the stage's mbarrier, then start both copies, all with pred=wanted
+def load_stage(a_desc, b_desc, off_m, off_n, k_tile, a_tiles, b_tiles, full, STAGES: gl.constexpr, pred):
+    """Start the copies of a step's k-tile if `pred` is true."""
+    # TODO: expect the bytes of both boxes at the stage's mbarrier, then start both copies, all with pred=pred
 
 
 @gluon.jit
-def wgmma_kernel(a_desc, b_desc, out_ptr, m, n, k, STAGES: gl.constexpr, GROUP: gl.constexpr, WARPS: gl.constexpr):
-    ROWS: gl.constexpr = a_desc.block_type.shape[0]
-    DEPTH: gl.constexpr = a_desc.block_type.shape[1]
-    COLUMNS: gl.constexpr = b_desc.block_type.shape[0]
-    tiles_down, tiles_across = gl.cdiv(m, ROWS), gl.cdiv(n, COLUMNS)
-    group = gl.program_id(0) // (GROUP * tiles_across) * GROUP
-    height = gl.minimum(tiles_down - group, GROUP)
-    place = gl.program_id(0) % (GROUP * tiles_across)
-    row, column = (group + place % height) * ROWS, place // height * COLUMNS
+def wgmma_kernel(a_desc, b_desc, out_ptr, m, n, k, STAGES: gl.constexpr, GROUP_M: gl.constexpr, WARPS: gl.constexpr):
+    BLOCK_M: gl.constexpr = a_desc.block_type.shape[0]
+    BLOCK_K: gl.constexpr = a_desc.block_type.shape[1]
+    BLOCK_N: gl.constexpr = b_desc.block_type.shape[0]
+    num_pid_m, num_pid_n = gl.cdiv(m, BLOCK_M), gl.cdiv(n, BLOCK_N)
+    first_pid_m = gl.program_id(0) // (GROUP_M * num_pid_n) * GROUP_M
+    group_size_m = gl.minimum(num_pid_m - first_pid_m, GROUP_M)
+    pid_in_group = gl.program_id(0) % (GROUP_M * num_pid_n)
+    off_m, off_n = (first_pid_m + pid_in_group % group_size_m) * BLOCK_M, pid_in_group // group_size_m * BLOCK_N
     # TODO: allocate the stages of both operands and their mbarriers; start the copies of STAGES - 1 steps
 
     # Each warpgroup of 4 warps holds 64 rows of the accumulator, and one wgmma covers all columns.
-    FRAGMENT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, COLUMNS, 16])
+    FRAGMENT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, BLOCK_N, 16])
     # TODO: for each step: wait for its stage, multiply with is_async=True, wait for the previous wgmma, load ahead
     # TODO: wait for the last wgmma, and store the tile from registers, with a mask
 
@@ -56,5 +56,5 @@ def wgmma_gemm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     (m, k), n = a.shape, b.shape[0]
     out = a.new_empty(m, n)
     swizzled = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
-    programs = triton.cdiv(m, ROWS) * triton.cdiv(n, COLUMNS)
+    programs = triton.cdiv(m, BLOCK_M) * triton.cdiv(n, BLOCK_N)
     return out

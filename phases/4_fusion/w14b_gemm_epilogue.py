@@ -33,12 +33,12 @@ def gelu(x):
     # TODO: in float32, and without infinity over infinity
 
 
-@triton.jit(do_not_specialize_on_alignment=["bias", "scale"])
+@triton.jit(do_not_specialize_on_alignment=["bias_ptr", "scale_ptr"])
 def product_with_epilogue(
-    a, b, bias, scale, residual, out, m, n, k,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
+    a_desc, b_desc, bias_ptr, scale_ptr, residual_desc, out_desc, M, N, K,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_SIZE_M: tl.constexpr,
 ):  # fmt: skip
-    """Compute tiles of ROWS x COLUMNS of out. Descriptors read 0 beyond the edge of a matrix."""
+    """Compute tiles of BLOCK_M x BLOCK_N of out. Descriptors read 0 beyond the edge of a matrix."""
     # TODO: accumulate the products of blocks, then apply the epilogue and store
 
 

@@ -28,8 +28,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 @triton.jit
 def gated_product(
-    x, w, h, kept_gate, kept_up, m, n, k,
-    KEEP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    x, w, h, kept_gate, kept_up, M, N, K,
+    KEEP: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Compute h = silu(gate) * up. The descriptor of w is (2, n, k): a block has equally many rows of gate and up.
 
@@ -39,15 +39,15 @@ def gated_product(
 
 
 @triton.jit
-def gate_backward(kept, dh, n, BLOCK: tl.constexpr):
-    """Overwrite gate and up with their gradients. A row of kept has n columns of gate, then n of up."""
+def gate_backward(gate_up, dh, N, BLOCK: tl.constexpr):
+    """Overwrite gate and up with their gradients. A row of gate_up has n columns of gate, then n of up."""
     # TODO: element by element
 
 
 @triton.jit
 def product(
-    a, b, out, m, n, k,
-    A_BY_COLUMNS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    a, b, out, M, N, K,
+    A_BY_COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Compute out = a @ b, as in week 11's matmul_persistent."""
     # TODO: as there

@@ -30,9 +30,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit(do_not_specialize=["sequences", "heads", "group"])
-def packed_attention(out_ptr, q, k, v, cu_seqlens, sequences, heads, group, scale,
-                     QUERIES: tl.constexpr, KEYS: tl.constexpr, HEAD: tl.constexpr):  # fmt: skip
-    """Compute QUERIES queries of one head per program. All heads of a tile come before the next tile."""
+def packed_attention(out_ptr, desc_q, desc_k, desc_v, cu_seqlens, sequences, heads, group, scale,
+                     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr):  # fmt: skip
+    """Compute BLOCK_M queries of one head per program. All heads of a tile come before the next tile."""
     # TODO: find the sequence and the tile of it, walk over its keys, store the rows that are of this sequence
 
 

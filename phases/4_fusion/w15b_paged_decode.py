@@ -29,7 +29,7 @@ import triton.language as tl
 
 @triton.jit
 def attend(query, k_pages, v_pages, block_table, first, last, kv_head, kv_heads, shift, scale,
-           GROUP: tl.constexpr, HEAD: tl.constexpr, TOKENS: tl.constexpr):  # fmt: skip
+           GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, TOKENS: tl.constexpr):  # fmt: skip
     """Return the weighted sum of the values of tokens `first` to `last`, the sum of weights, and the top score."""
     # TODO: look up the page of each token, load its key and value, keep the sums of an online softmax
 

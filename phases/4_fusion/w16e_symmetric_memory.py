@@ -24,7 +24,7 @@ import torch
 import triton
 import triton.language as tl
 
-MOST_BLOCKS = 132
+MAX_BLOCKS = 132
 TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 
 
@@ -52,7 +52,7 @@ def shape(n: int, world: int, itemsize: int) -> tuple[int, int, int]:
     """Return the blocks per rank, the elements per tile, and the warps; each thread has 16 bytes of a tile."""
     chunk = triton.cdiv(n, world)
     block = min(max(triton.next_power_of_2(chunk), 512 // itemsize), 16384 // itemsize)
-    return min(triton.cdiv(chunk, block), MOST_BLOCKS), block, block * itemsize // 512
+    return min(triton.cdiv(chunk, block), MAX_BLOCKS), block, block * itemsize // 512
 
 
 def launch(tables: list[torch.Tensor], first: int, ranks: int, n: int, dtype: torch.dtype) -> None:
@@ -75,7 +75,7 @@ def all_reduce(x: torch.Tensor, world: int) -> torch.Tensor:
     n = rows.shape[1]
     out = torch.empty_like(rows)
     staging = x.new_empty(world, n + 8 * world)
-    flags = torch.zeros(world, MOST_BLOCKS * world, dtype=torch.int32, device=x.device)
+    flags = torch.zeros(world, MAX_BLOCKS * world, dtype=torch.int32, device=x.device)
     raise NotImplementedError("TODO: write meet and two_shot, then remove this line")
-    launch([addresses(one) for one in (rows, out, staging, flags)], 0, world, n, x.dtype)
+    launch([addresses(buffer) for buffer in (rows, out, staging, flags)], 0, world, n, x.dtype)
     return out.view(-1)

@@ -36,19 +36,19 @@ def push(x, out, staging, flags, n, WORLD: tl.constexpr, BLOCK: tl.constexpr):
     """Write the vector into the staging buffer of every rank, and add up what the others wrote."""
     rank = tl.program_id(0)
     offs = tl.arange(0, BLOCK)
-    own = tl.load(x + rank * n + offs, mask=offs < n)
+    x_rank = tl.load(x + rank * n + offs, mask=offs < n)
     for peer in tl.static_range(WORLD):
-        tl.store(staging + (peer * WORLD + rank) * n + offs, own, mask=offs < n)
+        tl.store(staging + (peer * WORLD + rank) * n + offs, x_rank, mask=offs < n)
     tl.debug_barrier()
     for peer in tl.static_range(WORLD):
         tl.atomic_add(flags + peer, 1, sem="relaxed")
     while tl.atomic_add(flags + rank, 0, sem="acquire") < WORLD:
         pass
     tl.debug_barrier()
-    total = tl.zeros([BLOCK], tl.float32)
+    acc = tl.zeros([BLOCK], tl.float32)
     for peer in tl.static_range(WORLD):
-        total += tl.load(staging + (rank * WORLD + peer) * n + offs, mask=offs < n, other=0.0)
-    tl.store(out + rank * n + offs, total, mask=offs < n)
+        acc += tl.load(staging + (rank * WORLD + peer) * n + offs, mask=offs < n, other=0.0)
+    tl.store(out + rank * n + offs, acc, mask=offs < n)
 
 
 # ---- last ----
@@ -59,16 +59,16 @@ def last(x, out, staging, flags, n, WORLD: tl.constexpr, BLOCK: tl.constexpr):
     """Count the ranks. The last one adds up all vectors, and writes the sum for every rank."""
     rank = tl.program_id(0)
     offs = tl.arange(0, BLOCK)
-    own = tl.load(x + rank * n + offs, mask=offs < n)
+    x_rank = tl.load(x + rank * n + offs, mask=offs < n)
     arrived = tl.atomic_add(flags, 1, sem="acq_rel")
-    tl.store(staging + rank * n + offs, own, mask=offs < n)
+    tl.store(staging + rank * n + offs, x_rank, mask=offs < n)
     tl.debug_barrier()
     if arrived == WORLD - 1:
-        total = tl.zeros([BLOCK], tl.float32)
+        acc = tl.zeros([BLOCK], tl.float32)
         for peer in tl.static_range(WORLD):
-            total += tl.load(staging + peer * n + offs, mask=offs < n, other=0.0)
+            acc += tl.load(staging + peer * n + offs, mask=offs < n, other=0.0)
         for peer in tl.static_range(WORLD):
-            tl.store(out + peer * n + offs, total, mask=offs < n)
+            tl.store(out + peer * n + offs, acc, mask=offs < n)
 
 
 # ---- chain ----
@@ -79,13 +79,13 @@ def chain(x, out, staging, flags, n, WORLD: tl.constexpr, BLOCK: tl.constexpr):
     """Add the vector to the sum of the ranks before, and pass the sum on. The sum of the last rank is the result."""
     rank = tl.program_id(0)
     offs = tl.arange(0, BLOCK)
-    total = tl.load(x + rank * n + offs, mask=offs < n, other=0.0)
+    acc = tl.load(x + rank * n + offs, mask=offs < n, other=0.0)
     if rank > 0:
         while tl.atomic_add(flags + rank, 0, sem="acquire") == 0:
             pass
         tl.debug_barrier()
-        total += tl.load(staging + (rank - 1) * n + offs, mask=offs < n, other=0.0)
-    tl.store(staging + rank * n + offs, total, mask=offs < n)
+        acc += tl.load(staging + (rank - 1) * n + offs, mask=offs < n, other=0.0)
+    tl.store(staging + rank * n + offs, acc, mask=offs < n)
     tl.debug_barrier()
     tl.atomic_add(flags + rank + 1, 1, sem="release")
     while tl.atomic_add(flags + rank + 1, 0, sem="acquire") == 0:
@@ -102,20 +102,20 @@ def chain(x, out, staging, flags, n, WORLD: tl.constexpr, BLOCK: tl.constexpr):
 def rounds(x, out, staging, flags, n, WORLD: tl.constexpr, BLOCK: tl.constexpr):
     """Pass the vectors on around the ring of ranks: each round sends the vector that the last one received."""
     rank = tl.program_id(0)
-    following = (rank + 1) % WORLD
+    next_rank = (rank + 1) % WORLD
     offs = tl.arange(0, BLOCK)
     vector = tl.load(x + rank * n + offs, mask=offs < n, other=0.0)
-    total = vector
+    acc = vector
     for step in range(WORLD - 1):
-        tl.store(staging + following * n + offs, vector, mask=offs < n)
+        tl.store(staging + next_rank * n + offs, vector, mask=offs < n)
         tl.debug_barrier()
-        tl.atomic_add(flags + following, 1, sem="release")
+        tl.atomic_add(flags + next_rank, 1, sem="release")
         while tl.atomic_add(flags + rank, 0, sem="acquire") < step + 1:
             pass
         tl.debug_barrier()
         vector = tl.load(staging + rank * n + offs, mask=offs < n, other=0.0)
-        total += vector
-    tl.store(out + rank * n + offs, total, mask=offs < n)
+        acc += vector
+    tl.store(out + rank * n + offs, acc, mask=offs < n)
 
 
 # ---- launch ----

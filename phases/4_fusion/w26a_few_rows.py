@@ -22,7 +22,7 @@ import triton.language as tl
 
 @triton.jit(do_not_specialize=["M", "N"])
 def partial_kernel(parts_ptr, x_ptr, w_ptr, M, N, K, k_per_split,
-                   BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
+                   BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_M: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
     """Sum a part of k for BLOCK_N columns of the output and all rows."""
     # TODO: load tiles of w and x from the part of this program, and accumulate with tl.dot
     # TODO: store the sum of the part

@@ -24,7 +24,7 @@ BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 64
 
 
 @triton.jit
-def multiply(a_ptr, b_ptr, M, N, K, row, column, first, last,
+def multiply(a_ptr, b_ptr, M, N, K, off_m, off_n, first, last,
              BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):  # fmt: skip
     """Return the accumulators of one tile for the k-tiles from first to last - 1."""
     # TODO: as matmul of week 11, for a part of k

@@ -14,7 +14,7 @@ of 16 bytes. x, w, and out may have more than 2**32 elements: offsets into them 
 which lack bfloat16, x and w are float16.
 
 Start with the kernel from matmul (week 11). Each program finds its own tile. An expert has ceil(rows of the expert /
-ROWS) tiles with consecutive numbers. The grader checks the values (exactly, for small integers), the use of tensor
+BLOCK_M) tiles with consecutive numbers. The grader checks the values (exactly, for small integers), the use of tensor
 cores, and the bytes moved. On a GPU, it compares the time with a loop that calls cuBLAS for each expert, for which the
 host has to wait for the offsets. The limit on bytes leaves no room for the weights of experts without rows.
 
@@ -29,14 +29,14 @@ import triton.language as tl
 
 
 @triton.jit
-def find_tile(tile, offsets_ptr, experts, ROWS: tl.constexpr, EXPERTS: tl.constexpr):
+def find_tile(tile, offsets_ptr, experts, BLOCK_M: tl.constexpr, EXPERTS: tl.constexpr):
     """Return the expert of a tile, the tile's first row, and the end of the expert's rows; EXPERTS for no expert."""
     # TODO: load all offsets, count the tiles of each expert, and scan the counts
 
 
 @triton.jit
-def grouped_kernel(out_ptr, x_ptr, w_ptr, source_ptr, offsets_ptr, experts, n, k,
-                   ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
+def grouped_kernel(out_ptr, x_ptr, w_ptr, source_ptr, offsets_ptr, experts, n, k, BLOCK_M: tl.constexpr,
+                   BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
     """Compute one tile of out. Neighboring tiles along axis 0 mostly have the same columns of the same weight."""
     # TODO: as matmul of week 11, with gathered rows of x and the weight of one expert
 

@@ -39,21 +39,21 @@ from kernelpath.lanes import cute as lane
 # Threads of a warpgroup.
 WARPGROUP = 128
 # The shape of a tile, and the columns of x and w in a stage. Each of two consumers has 64 rows.
-ROWS, COLUMNS, DEPTH = 128, 256, 64
+ROWS, COLUMNS, BLOCK_K = 128, 256, 64
 STAGES = 4
 # The shape of a chunk. A consumer rounds and stores its 64 rows of the tile one chunk at a time.
-CHUNK = (64, 64)
+EPI_TILE = (64, 64)
 # Chunks that a consumer has in shared memory: threads may still read one while others write the next.
-BUFFERS = 2
+EPI_STAGES = 2
 
 
 @cute.jit
-def share_of(offsets, expert, before, across):
+def share_of(offsets, expert, before, num_n):
     """Return this block's share of an expert's tiles, and the rows of the expert.
 
     Tiles are numbered consecutively across experts. A block takes those whose number is its index modulo the blocks.
 
-    before: The number of tiles of the preceding experts. across: tiles in a row of tiles.
+    before: The number of tiles of the preceding experts. num_n: tiles in a row of tiles.
     Returns the block's first tile, counted from the expert's first one, the number of the expert's tiles, and the
     expert's first row and the end of its rows.
     """
@@ -61,31 +61,31 @@ def share_of(offsets, expert, before, across):
 
 
 @cute.jit
-def produce(offsets, across, steps, ring, load_a, a, shared_a, load_b, from_b, to_b):
+def produce(offsets, num_n, k_tiles, ring, tma_a, a, sA, tma_b, tBgB, tBsB):
     """Fill the circular buffer from one warp.
 
-    across: tiles in a row of tiles. steps: steps of DEPTH along k. ring: the mbarriers `full` and `empty`, STAGES of
-    each. a, shared_a: x as load_a addresses it, and the stages of x. from_b: the k-tiles [.., column, step, expert] of
-    w. to_b: their stages [.., stage].
+    num_n: tiles in a row of tiles. k_tiles: tiles of BLOCK_K along k. ring: the mbarriers `full` and `empty`, STAGES of
+    each. a, sA: x as tma_a addresses it, and the stages of x. tBgB: the k-tiles [.., column, step, expert] of
+    w. tBsB: their stages [.., stage].
     """
     # TODO: your loop of week 22 inside a loop over experts; only the origin of a tile of x is new
 
 
 @cute.jit
-def consume(offsets, across, steps, ring, mma, of_a, of_b, epilogue):
+def consume(offsets, num_n, k_tiles, ring, mma, tCrA, tCrB, epilogue):
     """Multiply the stages as they arrive, with one k-tile in flight, and store this consumer's part of each tile.
 
-    of_a, of_b: operands of mma in the ring [.., .., part of 16 along k, stage].
+    tCrA, tCrB: operands of mma in the ring [.., .., part of 16 along k, stage].
     """
     # TODO: your loop of week 22 inside the same loop over experts
 
 
 @cute.jit
-def write(worker, row, end, column, acc, epilogue):
+def write(consumer, m_begin, end, tile_n, acc, epilogue):
     """Round a consumer's accumulators, and store the rows before `end` in chunks.
 
-    row: The consumer's first row. column: the tile's column, in tiles. acc: the consumer's accumulators, one chunk
-    after the other. epilogue: out, the consumer's BUFFERS in shared memory [64, 64, buffer], an mma that has the
+    m_begin: The consumer's first row. tile_n: the tile's column, in tiles. acc: the consumer's accumulators, one chunk
+    after the other. epilogue: out, the consumer's EPI_STAGES in shared memory [64, 64, buffer], an mma that has the
     accumulators of one chunk, and a copy of 16 bytes per thread.
     """
     # TODO: for each chunk: round it, store it to shared memory, and copy the rows before `end` to out
@@ -94,55 +94,55 @@ def write(worker, row, end, column, acc, epilogue):
 @cute.kernel
 def multiply(mma, chunk_mma, store, layouts, a, b, out, offsets):
     """Run one block per SM, with one warpgroup that loads and two that multiply."""
-    (of_a, of_b, of_out), (load_a, a), (load_b, b) = layouts, a, b
-    thread, _, _ = cute.arch.thread_idx()
-    warp = cute.arch.make_warp_uniform(thread // 32)
+    (of_a, of_b, layout_c), (tma_a, a), (tma_b, b) = layouts, a, b
+    tidx, _, _ = cute.arch.thread_idx()
+    warp_id = cute.arch.make_warp_uniform(tidx // 32)
     memory = SmemAllocator()
     full = memory.allocate_array(cutlass.Int64, STAGES)
     empty = memory.allocate_array(cutlass.Int64, STAGES)
-    shared_a = memory.allocate_tensor(load_a.value_type, of_a.outer, 1024, of_a.inner)
-    shared_b = memory.allocate_tensor(load_b.value_type, of_b.outer, 1024, of_b.inner)
-    shared_out = memory.allocate_tensor(out.element_type, of_out.outer, 1024, of_out.inner)
-    if warp == 0:
+    sA = memory.allocate_tensor(tma_a.value_type, of_a.outer, 1024, of_a.inner)
+    sB = memory.allocate_tensor(tma_b.value_type, of_b.outer, 1024, of_b.inner)
+    sC = memory.allocate_tensor(out.element_type, layout_c.outer, 1024, layout_c.inner)
+    if warp_id == 0:
         with cute.arch.elect_one():
             for stage in cutlass.range_constexpr(STAGES):
                 cute.arch.mbarrier_init(full + stage, 1)
                 cute.arch.mbarrier_init(empty + stage, 8)  # one lane of each consumer's warp arrives
         cute.arch.mbarrier_init_fence()
     cute.arch.sync_threads()
-    across, steps = cute.ceil_div(out.shape[1], COLUMNS), cute.ceil_div(a.shape[1], DEPTH)
-    if warp < 4:
+    num_n, k_tiles = cute.ceil_div(out.shape[1], COLUMNS), cute.ceil_div(a.shape[1], BLOCK_K)
+    if warp_id < 4:
         cute.arch.setmaxregister_decrease(40)
-        if warp == 0:
-            tiles_b = cute.local_tile(b, (COLUMNS, DEPTH), (None, None, None))
-            to_b, from_b = cpasync.tma_partition(
-                load_b, 0, cute.make_layout(1), cute.group_modes(shared_b, 0, 2), cute.group_modes(tiles_b, 0, 2)
+        if warp_id == 0:
+            gB = cute.local_tile(b, (COLUMNS, BLOCK_K), (None, None, None))
+            tBsB, tBgB = cpasync.tma_partition(
+                tma_b, 0, cute.make_layout(1), cute.group_modes(sB, 0, 2), cute.group_modes(gB, 0, 2)
             )
-            produce(offsets, across, steps, (full, empty), load_a, a, shared_a, load_b, from_b, to_b)
+            produce(offsets, num_n, k_tiles, (full, empty), tma_a, a, sA, tma_b, tBgB, tBsB)
     else:
         cute.arch.setmaxregister_increase(232)
-        mine = mma.get_slice(thread - WARPGROUP)
-        of_a, of_b = mma.make_fragment_A(mine.partition_A(shared_a)), mma.make_fragment_B(mine.partition_B(shared_b))
-        buffers = cute.local_tile(shared_out, (*CHUNK, BUFFERS), (0, 0, warp // 4 - 1))
-        consume(offsets, across, steps, (full, empty), mma, of_a, of_b, (out, buffers, chunk_mma, store))
+        thr_mma = mma.get_slice(tidx - WARPGROUP)
+        of_a, of_b = mma.make_fragment_A(thr_mma.partition_A(sA)), mma.make_fragment_B(thr_mma.partition_B(sB))
+        buffers = cute.local_tile(sC, (*EPI_TILE, EPI_STAGES), (0, 0, warp_id // 4 - 1))
+        consume(offsets, num_n, k_tiles, (full, empty), mma, of_a, of_b, (out, buffers, chunk_mma, store))
 
 
 @cute.jit
 def gemm(x: cute.Tensor, w: cute.Tensor, offsets: cute.Tensor, out: cute.Tensor, blocks: cutlass.Int32) -> None:
     """out[rows of e] = x[rows of e] w[e]^T for x [rows, k], w [n, k, experts], and out [rows, n]."""
     dtype, k_major = x.element_type, (warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.K)
-    of_a = hopper.make_smem_layout_a(LayoutEnum.ROW_MAJOR, (ROWS, COLUMNS, DEPTH), dtype, STAGES)
-    of_b = hopper.make_smem_layout_b(LayoutEnum.ROW_MAJOR, (ROWS, COLUMNS, DEPTH), dtype, STAGES)
-    of_out = hopper.make_smem_layout_epi(dtype, LayoutEnum.ROW_MAJOR, CHUNK, 2 * BUFFERS)
-    load, sums = cpasync.CopyBulkTensorTileG2SOp(), cutlass.Float32
-    wide = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), dtype, num_bits_per_copy=128)
+    layout_a = hopper.make_smem_layout_a(LayoutEnum.ROW_MAJOR, (ROWS, COLUMNS, BLOCK_K), dtype, STAGES)
+    layout_b = hopper.make_smem_layout_b(LayoutEnum.ROW_MAJOR, (ROWS, COLUMNS, BLOCK_K), dtype, STAGES)
+    layout_c = hopper.make_smem_layout_epi(dtype, LayoutEnum.ROW_MAJOR, EPI_TILE, 2 * EPI_STAGES)
+    load, acc_dtype = cpasync.CopyBulkTensorTileG2SOp(), cutlass.Float32
+    copy_atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), dtype, num_bits_per_copy=128)
     multiply(
-        hopper.make_trivial_tiled_mma(dtype, dtype, *k_major, sums, (2, 1, 1), (64, COLUMNS)),
-        hopper.make_trivial_tiled_mma(dtype, dtype, *k_major, sums, (1, 1, 1), CHUNK),
-        cute.make_tiled_copy_tv(wide, cute.make_layout((16, 8), stride=(8, 1)), cute.make_layout((1, 8))),
-        (of_a, of_b, of_out),
-        cpasync.make_tiled_tma_atom(load, x, cute.select(of_a, [0, 1]), (ROWS, DEPTH)),
-        cpasync.make_tiled_tma_atom(load, w, cute.select(of_b, [0, 1]), (COLUMNS, DEPTH)),
+        hopper.make_trivial_tiled_mma(dtype, dtype, *k_major, acc_dtype, (2, 1, 1), (64, COLUMNS)),
+        hopper.make_trivial_tiled_mma(dtype, dtype, *k_major, acc_dtype, (1, 1, 1), EPI_TILE),
+        cute.make_tiled_copy_tv(copy_atom, cute.make_layout((16, 8), stride=(8, 1)), cute.make_layout((1, 8))),
+        (layout_a, layout_b, layout_c),
+        cpasync.make_tiled_tma_atom(load, x, cute.select(layout_a, [0, 1]), (ROWS, BLOCK_K)),
+        cpasync.make_tiled_tma_atom(load, w, cute.select(layout_b, [0, 1]), (COLUMNS, BLOCK_K)),
         out,
         offsets,
     ).launch(grid=[blocks, 1, 1], block=[3 * WARPGROUP, 1, 1], min_blocks_per_mp=1)
@@ -152,8 +152,8 @@ def grouped_gemm(x: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor) -> tor
     raise NotImplementedError("TODO: write share_of, produce, consume, and write, then delete this line")
     rows, (experts, n, _) = len(x), w.shape
     out = x.new_empty(rows, n)
-    processors = torch.cuda.get_device_properties(x.device if x.is_cuda else None).multi_processor_count
+    num_sms = torch.cuda.get_device_properties(x.device if x.is_cuda else None).multi_processor_count
     # Each expert with rows has at most one tile that is not full. The host does not know how many have rows.
-    most_tiles = (rows // ROWS + min(rows, experts)) * -(-n // COLUMNS)
-    lane.run(gemm, x, w.permute(1, 2, 0), offsets, out, min(processors, most_tiles))
+    max_tiles = (rows // ROWS + min(rows, experts)) * -(-n // COLUMNS)
+    lane.run(gemm, x, w.permute(1, 2, 0), offsets, out, min(num_sms, max_tiles))
     return out

@@ -53,13 +53,13 @@ def combine(
 ):  # fmt: skip
     rank = first + tl.program_id(1)
     head = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    place = head[:, None] * HEAD + tl.arange(0, HEAD)[None, :]
-    inside = head < heads
-    mask = inside[:, None]
+    offs = head[:, None] * HEAD + tl.arange(0, HEAD)[None, :]
+    head_mask = head < heads
+    mask = head_mask[:, None]
     sums = 2 * WORLD * heads * HEAD  # where lse begins in staging
-    own = address(staging, rank, tl.float32)
-    own_partial, own_sums = address(partial, rank, tl.float32), address(lse, rank, tl.float32)
-    own_out = address(out, rank, tl.float32)
+    my_staging = address(staging, rank, tl.float32)
+    partial_ptr, lse_ptr = address(partial, rank, tl.float32), address(lse, rank, tl.float32)
+    out_ptr = address(out, rank, tl.float32)
     # TODO: steps 1 to 4 of the docstring, for each decode step
 
 

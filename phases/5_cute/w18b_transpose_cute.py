@@ -72,7 +72,7 @@ def transpose_kernel(
     x: cute.Tensor,
     out: cute.Tensor,
     load: cute.TiledCopy,
-    turn: cute.TiledCopy,
+    transpose_copy: cute.TiledCopy,
     store: cute.TiledCopy,
     tile: cutlass.Constexpr,
     width: cutlass.Constexpr,

@@ -4,7 +4,7 @@ matmul(a, b) takes contiguous float32 matrices of any nonzero size, with shapes 
 a new contiguous tensor of shape (m, n). The accumulators are strict float32, without TF32 or tensor cores. a and b
 start at multiples of 16 bytes; their rows may start anywhere. Each tensor has fewer than 2**31 elements.
 
-A block computes a tile of out from tiles of a and b that are `depth` steps deep. cp.async copies these tiles to the
+A block computes a tile of out from tiles of a and b that are `block_k` steps deep. cp.async copies these tiles to the
 stages of a circular buffer in shared memory. While one stage is multiplied, the other `stages - 1` are in flight or
 ready. A tiled MMA, here with single multiply-adds, distributes the tile over warps, lanes and values, and cute.gemm
 multiplies a thread's values. In the meantime, the values for the next step along k are loaded into other registers.
@@ -34,19 +34,19 @@ from cutlass.memory import SmemAllocator
 
 from kernelpath.lanes import cute as lane
 
-GROUP = 8  # rows of tiles that blocks of neighboring numbers share, and b with them in L2
+GROUP_M = 8  # rows of tiles that blocks of neighboring numbers share, and b with them in L2
 
 
 class Tile(NamedTuple):
-    """A block computes rows x columns of out, in k-tiles of this depth, with warps (down, across).
+    """A block computes block_m x block_n of out, in k-tiles of block_k, with warps (along m, along n).
 
     stages: stages of the circular buffer. blocks: the minimum number of blocks that fit on an SM. unroll: steps per
     iteration of the loop.
     """
 
-    rows: int
-    columns: int
-    depth: int
+    block_m: int
+    block_n: int
+    block_k: int
     warps: tuple[int, int]
     stages: int
     blocks: int
@@ -76,8 +76,8 @@ def inside(coordinates: cute.Tensor, rows: cutlass.Int32) -> cute.Tensor:
     # TODO: compare the coordinate of the first element of each access
 
 
-def operand(matrix: cute.Tensor, at: cutlass.Int32, copy: cute.ThrCopy, shared: cute.Tensor) -> Callable[..., None]:
-    """Return begin(step along k, stage), which starts a thread's copies of a tile of row `at` to a stage.
+def operand(matrix: cute.Tensor, tile: cutlass.Int32, copy: cute.ThrCopy, shared: cute.Tensor) -> Callable[..., None]:
+    """Return begin(step along k, stage), which starts a thread's copies of tile `tile` along m or n to a stage.
 
     If k is not a multiple of the depth, the first tile starts before column 0, and all others are complete.
     """

@@ -26,7 +26,7 @@ from cutlass.memory import SmemAllocator
 from kernelpath.lanes import cute as lane
 
 # Elements in 128 bytes, which span all banks: the width of shared-memory rows and the depth of a step along k.
-PANEL = 64
+BLOCK_K = 64
 
 MMA = (16, 8, 16)
 

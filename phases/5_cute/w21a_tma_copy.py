@@ -45,9 +45,9 @@ def copy_kernel(load: cute.CopyAtom, src: cute.Tensor, store: cute.CopyAtom, dst
 
 
 @cute.jit
-def place(box: cutlass.Int32, across: cutlass.Int32):
+def place(box: cutlass.Int32, tiles_n: cutlass.Int32):
     """Return the row and the column of a box. The boxes in flight are neighbors, row by row."""
-    return box // across, box % across
+    return box // tiles_n, box % tiles_n
 
 
 @cute.jit

@@ -30,31 +30,31 @@ from cutlass.tensor_utils import LayoutEnum
 from kernelpath.lanes import cute as lane
 
 WARP = 32
-DEPTH = 64  # of a stage along k: rows of 128 bytes, which the widest swizzle spans
+BLOCK_K = 64  # of a stage along k: rows of 128 bytes, which the widest swizzle spans
 STRIP = 64  # columns of the result that a TMA store takes, for the same reason
-GROUP = 8  # rows of tiles that neighboring blocks share, so that L2 serves a and b
+GROUP_M = 8  # rows of tiles that neighboring blocks share, so that L2 serves a and b
 WIDE, NARROW = ((128, 256), 4), ((64, 128), 8)  # tiles of out, with as many stages as shared memory has room for
 
 
 @cute.kernel
 def multiply(
-    mma: cute.TiledMma, a, b, out: cute.Tensor, of_tile, store, tile: cutlass.Constexpr, stages: cutlass.Constexpr
+    mma: cute.TiledMma, a, b, out: cute.Tensor, layout_c, store, tile: cutlass.Constexpr, stages: cutlass.Constexpr
 ):
     """Compute one tile of out. a, b: atom, TMA tensor and layout of the stages. store: atom and TMA tensor of out, or
     None."""
-    (load_a, a, ring_a), (load_b, b, ring_b) = a, b
+    (atom_a, a, layout_a), (atom_b, b, layout_b) = a, b
     # TODO: shared memory for the mbarriers and the stages; the ring
     # TODO: the loop of the last warp, which loads; those of the others, which multiply; then the tile's way out
 
 
 @cute.jit
 def place(shape, tile):
-    """Return the row and the column of this block's tile. Blocks cover GROUP rows of tiles before the next column."""
+    """Return the row and the column of this block's tile. Blocks cover GROUP_M rows of tiles before the next column."""
     block, _, _ = cute.arch.block_idx()
-    down, across = cute.ceil_div(shape[0], tile[0]), cute.ceil_div(shape[1], tile[1])
-    first, within = block // (GROUP * across) * GROUP, block % (GROUP * across)
-    height = cutlass.min(down - first, GROUP)
-    return first + within % height, within // height
+    tiles_m, tiles_n = cute.ceil_div(shape[0], tile[0]), cute.ceil_div(shape[1], tile[1])
+    first_m, within = block // (GROUP_M * tiles_n) * GROUP_M, block % (GROUP_M * tiles_n)
+    group_m = cutlass.min(tiles_m - first_m, GROUP_M)
+    return first_m + within % group_m, within // group_m
 
 
 @cute.jit
@@ -65,13 +65,13 @@ def partition(atom: cute.CopyAtom, shared: cute.Tensor, tiles: cute.Tensor):
 
 
 @cute.jit
-def add_products(mma, total, fragments_a, fragments_b, stage):
+def add_products(mma, acc, tCrA, tCrB, stage):
     """Issue the wgmma of a stage, four steps of 16 along k, as one group."""
     # TODO: fence, multiply, commit
 
 
 @cute.jit
-def write_tile(mma, total, free, of_tile, out, store, tile, row, column):
+def write_tile(mma, acc, free, layout_c, out, store, tile, tile_m, tile_n):
     """Round the accumulators and store them through the `free` part of shared memory, by TMA if possible, else by
     threads."""
     # TODO: round, barrier, stmatrix, fence, barrier; one warp stores

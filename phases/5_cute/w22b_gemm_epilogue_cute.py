@@ -38,7 +38,7 @@ def gelu(x):
 
 
 @cute.jit
-def finish(worker, row, column, turn, acc, epilogue):
+def finish(consumer, tile_m, tile_n, turn, acc, epilogue):
     """Finish the accumulators in chunks in registers, and store both outputs through swizzled shared memory.
 
     There, out overwrites the residual. turn: The number of tiles that this consumer has finished. A tile uses every
@@ -56,7 +56,7 @@ def gemm(
     residual: cute.Tensor,
     out: cute.Tensor,
     aux: cute.Tensor,
-    processors: cutlass.Int32,
+    num_sms: cutlass.Int32,
 ) -> None:
     """Launch the kernel for a [m, k], b [n, k], bias [n], scale [m], and residual, out and aux [m, n]."""
     # TODO: the layouts, the TMA copies and the launch of your persistent GEMM, and those of the new tensors
@@ -67,6 +67,6 @@ def gemm_epilogue(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     raise NotImplementedError("TODO: write the kernel and its launch, then delete this line")
     out, aux = torch.empty_like(residual), torch.empty_like(residual)
-    processors = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
-    lane.run(gemm, a, b.T, bias, scale, residual, out, aux, processors)
+    num_sms = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
+    lane.run(gemm, a, b.T, bias, scale, residual, out, aux, num_sms)
     return out, aux

@@ -47,7 +47,7 @@ def gemm(
     scale_a: cute.Tensor,
     scale_b: cute.Tensor,
     out: cute.Tensor,
-    processors: cutlass.Int32,
+    num_sms: cutlass.Int32,
 ) -> None:
     """Launch out = a b^T with scales, for a [m, k], b [n, k] and out [m, n]. Scales are one-dimensional."""
     # TODO: the layouts, the TMA copies and the launch
@@ -58,6 +58,6 @@ def fp8_gemm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: t
     out = torch.empty(len(a), len(b), dtype=torch.bfloat16, device=a.device)
     if out.numel() == 0 or a.shape[1] == 0:
         return out.zero_()
-    processors = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
-    lane.run(gemm, a, b, scale_a.view(-1), scale_b.view(-1), out, processors)
+    num_sms = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
+    lane.run(gemm, a, b, scale_a.view(-1), scale_b.view(-1), out, num_sms)
     return out

@@ -37,7 +37,7 @@ from kernelpath.lanes import cute as lane
 WARP = 32
 WARPGROUP = 128
 TILE = (64, 64)
-DEPTH = 64  # of a stage along k: rows of 128 bytes, which the widest swizzle spans
+BLOCK_K = 64  # of a stage along k: rows of 128 bytes, which the widest swizzle spans
 STAGES = 3
 GROUP = 4  # rows of tiles that blocks go down before the next column
 
@@ -45,9 +45,9 @@ GROUP = 4  # rows of tiles that blocks go down before the next column
 
 
 @cute.jit
-def tile_of(block, down, across):
-    """Return the row and the column of a block's tile, in tiles, of down x across."""
-    return block // across, block % across
+def tile_of(block, tiles_m, tiles_n):
+    """Return the row and the column of a block's tile, in tiles, of tiles_m x tiles_n."""
+    return block // tiles_n, block % tiles_n
 
 
 # ---- epilogue ----
@@ -68,59 +68,59 @@ def finish(acc, coordinates, bias):
 @cute.kernel
 def multiply(mma: cute.TiledMma, copy_a, copy_b, out: cute.Tensor, bias, order):
     """Compute a tile of out: the last warp fills a ring of stages by TMA, the warpgroup before it multiplies."""
-    (load_a, a, layout_a), (load_b, b, layout_b) = copy_a, copy_b
+    (atom_a, a, layout_a), (atom_b, b, layout_b) = copy_a, copy_b
     tid, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
-    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-    row, column = tile_of(block, cute.ceil_div(out.shape[0], TILE[0]), cute.ceil_div(out.shape[1], TILE[1]))
+    warp_id = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    tile_m, tile_n = tile_of(block, cute.ceil_div(out.shape[0], TILE[0]), cute.ceil_div(out.shape[1], TILE[1]))
     if tid == 0:
-        order[row, column] = block
+        order[tile_m, tile_n] = block
 
     memory = SmemAllocator()
     barriers = memory.allocate_array(cutlass.Int64, 2 * STAGES)
-    smem_a = memory.allocate_tensor(load_a.value_type, layout_a.outer, 1024, layout_a.inner)
-    smem_b = memory.allocate_tensor(load_b.value_type, layout_b.outer, 1024, layout_b.inner)
+    smem_a = memory.allocate_tensor(atom_a.value_type, layout_a.outer, 1024, layout_a.inner)
+    smem_b = memory.allocate_tensor(atom_b.value_type, layout_b.outer, 1024, layout_b.inner)
     ring = pipeline.PipelineTmaAsync.create(
         barrier_storage=barriers,
         num_stages=STAGES,
         producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
         consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, WARPGROUP // WARP),
-        tx_count=(TILE[0] + TILE[1]) * DEPTH * load_a.value_type.width // 8,
+        tx_count=(TILE[0] + TILE[1]) * BLOCK_K * atom_a.value_type.width // 8,
         cta_layout_vmnk=cute.make_layout((1, 1, 1, 1)),
     )
-    tiles_a = cute.local_tile(a, (TILE[0], DEPTH), (row, None))
-    tiles_b = cute.local_tile(b, (TILE[1], DEPTH), (column, None))
-    steps = cute.size(tiles_a, mode=[2])
-    if warp == WARPGROUP // WARP:
-        to_a, from_a = partition(load_a, smem_a, tiles_a)
-        to_b, from_b = partition(load_b, smem_b, tiles_b)
-        filling = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, STAGES)
-        for step in cutlass.range(steps, unroll=1):
-            ring.producer_acquire(filling)
-            full = ring.producer_get_barrier(filling)
-            cute.copy(load_a, from_a[None, step], to_a[None, filling.index], tma_bar_ptr=full)
-            cute.copy(load_b, from_b[None, step], to_b[None, filling.index], tma_bar_ptr=full)
-            filling.advance()
+    gA = cute.local_tile(a, (TILE[0], BLOCK_K), (tile_m, None))
+    gB = cute.local_tile(b, (TILE[1], BLOCK_K), (tile_n, None))
+    k_tiles = cute.size(gA, mode=[2])
+    if warp_id == WARPGROUP // WARP:
+        tAsA, tAgA = partition(atom_a, smem_a, gA)
+        tBsB, tBgB = partition(atom_b, smem_b, gB)
+        pipe_write = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, STAGES)
+        for k_tile in cutlass.range(k_tiles, unroll=1):
+            ring.producer_acquire(pipe_write)
+            full = ring.producer_get_barrier(pipe_write)
+            cute.copy(atom_a, tAgA[None, k_tile], tAsA[None, pipe_write.index], tma_bar_ptr=full)
+            cute.copy(atom_b, tBgB[None, k_tile], tBsB[None, pipe_write.index], tma_bar_ptr=full)
+            pipe_write.advance()
     else:
         thr_mma = mma.get_slice(tid)
-        fragments_a = mma.make_fragment_A(thr_mma.partition_A(smem_a))
-        fragments_b = mma.make_fragment_B(thr_mma.partition_B(smem_b))
+        tCrA = mma.make_fragment_A(thr_mma.partition_A(smem_a))
+        tCrB = mma.make_fragment_B(thr_mma.partition_B(smem_b))
         acc = cute.make_rmem_tensor(mma.partition_shape_C(TILE), cutlass.Float32)
         acc.fill(0.0)
         mma.set(warpgroup.Field.ACCUMULATE, True)
-        reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
-        for _ in cutlass.range(steps, unroll=1):
-            ring.consumer_wait(reading)
+        pipe_read = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
+        for _ in cutlass.range(k_tiles, unroll=1):
+            ring.consumer_wait(pipe_read)
             warpgroup.fence()
-            for part in cutlass.range_constexpr(DEPTH // 16):
-                stage = (None, None, part, reading.index)
-                cute.gemm(mma, acc, fragments_a[stage], fragments_b[stage], acc)
+            for k in cutlass.range_constexpr(BLOCK_K // 16):
+                stage = (None, None, k, pipe_read.index)
+                cute.gemm(mma, acc, tCrA[stage], tCrB[stage], acc)
             warpgroup.commit_group()
             warpgroup.wait_group(0)
-            ring.consumer_release(reading)
-            reading.advance()
+            ring.consumer_release(pipe_read)
+            pipe_read.advance()
 
-        numbers = cute.local_tile(cute.make_identity_tensor(out.shape), TILE, (row, column))
+        numbers = cute.local_tile(cute.make_identity_tensor(out.shape), TILE, (tile_m, tile_n))
         coordinates = thr_mma.partition_C(numbers)
         finish(acc, coordinates, bias)
         for i in cutlass.range_constexpr(cute.size(acc)):
@@ -147,14 +147,14 @@ def gemm(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, order: cute.Tensor, b
     mma = hopper.make_trivial_tiled_mma(
         a.element_type, b.element_type, *majors, cutlass.Float32, (1, 1, 1), tiler_mn=TILE
     )
-    smem_layout_a = hopper.make_smem_layout_a(row_major, (*TILE, DEPTH), a.element_type, STAGES)
-    smem_layout_b = hopper.make_smem_layout_b(row_major, (*TILE, DEPTH), b.element_type, STAGES)
+    smem_layout_a = hopper.make_smem_layout_a(row_major, (*TILE, BLOCK_K), a.element_type, STAGES)
+    smem_layout_b = hopper.make_smem_layout_b(row_major, (*TILE, BLOCK_K), b.element_type, STAGES)
     load = cpasync.CopyBulkTensorTileG2SOp()
-    load_a, tma_a = cpasync.make_tiled_tma_atom(load, a, smem_layout_a, (TILE[0], DEPTH))
-    load_b, tma_b = cpasync.make_tiled_tma_atom(load, b, smem_layout_b, (TILE[1], DEPTH))
+    atom_a, tma_a = cpasync.make_tiled_tma_atom(load, a, smem_layout_a, (TILE[0], BLOCK_K))
+    atom_b, tma_b = cpasync.make_tiled_tma_atom(load, b, smem_layout_b, (TILE[1], BLOCK_K))
     tiles = cute.ceil_div(out.shape[0], TILE[0]) * cute.ceil_div(out.shape[1], TILE[1])
     bias_or_none = bias if cutlass.const_expr(has_bias) else None
-    multiply(mma, (load_a, tma_a, smem_layout_a), (load_b, tma_b, smem_layout_b), out, bias_or_none, order).launch(
+    multiply(mma, (atom_a, tma_a, smem_layout_a), (atom_b, tma_b, smem_layout_b), out, bias_or_none, order).launch(
         grid=[tiles, 1, 1], block=[WARPGROUP + WARP, 1, 1]
     )
 

@@ -94,7 +94,7 @@ def forward(
     v: cute.Tensor,
     out: cute.Tensor,
     lse: cute.Tensor,
-    most_blocks: cutlass.Int32,
+    max_blocks: cutlass.Int32,
     plan: cutlass.Constexpr,
 ):
     """q and out are [heads, tokens, head], k and v [kv_heads, tokens, head], lse is [heads, tokens]."""
@@ -102,19 +102,19 @@ def forward(
     rows, columns = LayoutEnum.ROW_MAJOR, LayoutEnum.COL_MAJOR
     qk_tile, pv_tile = (QUERIES, plan.keys, plan.head), (QUERIES, plan.head, plan.keys)
     # One stage holds a tile of keys or of values: the same bytes, which the second GEMM reads transposed.
-    of_q = hopper.make_smem_layout_a(rows, qk_tile, BF16, plan.consumers)
-    of_k = hopper.make_smem_layout_b(rows, qk_tile, BF16, plan.stages)
-    of_v = hopper.make_smem_layout_b(columns, pv_tile, BF16, plan.stages)
-    box_q, box_kv = cute.select(of_q, mode=[0, 1]), cute.select(of_k, mode=[0, 1])
+    layout_q = hopper.make_smem_layout_a(rows, qk_tile, BF16, plan.consumers)
+    layout_k = hopper.make_smem_layout_b(rows, qk_tile, BF16, plan.stages)
+    layout_v = hopper.make_smem_layout_b(columns, pv_tile, BF16, plan.stages)
+    box_q, box_kv = cute.select(layout_q, mode=[0, 1]), cute.select(layout_k, mode=[0, 1])
     load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
     tiles = cute.ceil_div(q.shape[0], plan.queries) * q.shape[2]
-    blocks = cutlass.min(tiles, most_blocks)
+    blocks = cutlass.min(tiles, max_blocks)
     attend(
         cpasync.make_tiled_tma_atom(load, q, box_q, (QUERIES, plan.head)),
         cpasync.make_tiled_tma_atom(load, k, box_kv, (plan.keys, plan.head)),
         cpasync.make_tiled_tma_atom(load, v, box_kv, (plan.keys, plan.head)),
         cpasync.make_tiled_tma_atom(store, out, box_q, (QUERIES, plan.head)),
-        (of_q, of_k, of_v),
+        (layout_q, layout_k, layout_v),
         lse,
         q.shape[2] // k.shape[2],
         plan,
@@ -124,29 +124,29 @@ def forward(
 @cute.kernel
 def attend(q, k, v, out, layouts, lse, group, plan: cutlass.Constexpr):
     """Run the producer in warp 0, whose warpgroup gives up registers for the consumers, and consumers in the others."""
-    of_q, of_k, of_v = layouts
-    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    layout_q, layout_k, layout_v = layouts
+    warp_id = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     memory = SmemAllocator()
     barriers_q = memory.allocate_array(cutlass.Int64, 2 * plan.consumers)
     barriers_kv = memory.allocate_array(cutlass.Int64, 2 * plan.stages)
-    shared_q = memory.allocate_tensor(BF16, of_q.outer, 1024, of_q.inner)
-    shared_k = memory.allocate_tensor(BF16, of_k.outer, 1024, of_k.inner)
-    shared_v = cute.make_tensor(cute.recast_ptr(shared_k.iterator, of_v.inner), of_v.outer)
-    shared_out = memory.allocate_tensor(BF16, of_q.outer, 1024, of_q.inner)
-    queries = stages_of(barriers_q, plan.consumers, 1, of_q)  # one for each consumer
-    ring = stages_of(barriers_kv, plan.stages, plan.consumers, of_k)
+    sQ = memory.allocate_tensor(BF16, layout_q.outer, 1024, layout_q.inner)
+    sK = memory.allocate_tensor(BF16, layout_k.outer, 1024, layout_k.inner)
+    sV = cute.make_tensor(cute.recast_ptr(sK.iterator, layout_v.inner), layout_v.outer)
+    sO = memory.allocate_tensor(BF16, layout_q.outer, 1024, layout_q.inner)
+    q_pipeline = stages_of(barriers_q, plan.consumers, 1, layout_q)  # one for each consumer
+    kv_pipeline = stages_of(barriers_kv, plan.stages, plan.consumers, layout_k)
     cute.arch.mbarrier_init_fence()
     cute.arch.sync_threads()
 
-    if warp < 4:
+    if warp_id < 4:
         if cutlass.const_expr(REGISTERS[plan.consumers]):
             cute.arch.setmaxregister_decrease(REGISTERS[plan.consumers][0])
-        if warp == 0:
-            produce(queries, ring, q, k, v, shared_q, shared_k, group, plan)
+        if warp_id == 0:
+            produce(q_pipeline, kv_pipeline, q, k, v, sQ, sK, group, plan)
     else:
         if cutlass.const_expr(REGISTERS[plan.consumers]):
             cute.arch.setmaxregister_increase(REGISTERS[plan.consumers][1])
-        consume(queries, ring, out, lse, shared_q, shared_k, shared_v, shared_out, plan)
+        consume(q_pipeline, kv_pipeline, out, lse, sQ, sK, sV, sO, plan)
 
 
 def stages_of(barriers, count: int, consumers: int, layout) -> pipeline.PipelineTmaAsync:
@@ -177,7 +177,7 @@ def place(tile, tokens, heads, plan: cutlass.Constexpr):
 
 
 @cute.jit
-def produce(queries, ring, q, k, v, shared_q, shared_k, group, plan: cutlass.Constexpr):
+def produce(q_pipeline, kv_pipeline, q, k, v, sQ, sK, group, plan: cutlass.Constexpr):
     """Load the queries, then k0, k1, v0, k2, v1, ... in the order of their use. Rows past the last token become 0.
 
     q, k, v: The TMA copy, and the tensor that it reads. group: Query heads that share a key head.
@@ -194,10 +194,10 @@ def boxes(copy, shared, matrix, shape):
 
 
 @cute.jit
-def consume(queries, ring, out, lse, shared_q, shared_k, shared_v, shared_out, plan: cutlass.Constexpr):
+def consume(q_pipeline, kv_pipeline, out, lse, sQ, sK, sV, sO, plan: cutlass.Constexpr):
     """Compute 64 queries in a warpgroup: both GEMMs, the softmax between them, and the store of the result.
 
-    queries: Consumer p reads stage p. out: The TMA copy, and the tensor that it writes.
+    q_pipeline: Consumer p reads stage p. out: The TMA copy, and the tensor that it writes.
     """
     # TODO: build the MMAs, loop over the tiles of keys, finish and write
 
@@ -213,7 +213,7 @@ def round_to(weights, scores):
 
 
 @cute.jit
-def online_softmax(scores, m_i, l_i, alpha, row, key, tokens, masked: cutlass.Constexpr, plan: cutlass.Constexpr):
+def online_softmax(s, m_i, l_i, alpha, row, key, tokens, masked: cutlass.Constexpr, plan: cutlass.Constexpr):
     """Turn scores into weights, and update the running statistics of each row.
 
     m_i: The largest score so far, without the scale. l_i: This thread's part of the sum of weights. alpha: The factor
@@ -228,31 +228,31 @@ def finish(acc, m_i, l_i, lse, head, row, key, tokens, plan: cutlass.Constexpr):
     scale = math.log2(math.e) / math.sqrt(plan.head)
     view = by_row(acc)
     for r in cutlass.range_constexpr(2):
-        whole = cute.arch.warp_reduction_sum(l_i[r], threads_in_group=4)
-        view[r, None].store(view[r, None].load() * cute.arch.rcp_approx(whole))
+        row_sum = cute.arch.warp_reduction_sum(l_i[r], threads_in_group=4)
+        view[r, None].store(view[r, None].load() * cute.arch.rcp_approx(row_sum))
         if key == 0 and row + 8 * r < tokens:
-            lse[head, row + 8 * r] = (m_i[r] * scale + cute.math.log2(whole, fastmath=True)) * math.log(2)
+            lse[head, row + 8 * r] = (m_i[r] * scale + cute.math.log2(row_sum, fastmath=True)) * math.log(2)
 
 
 @cute.jit
-def write(copy_out, out, shared_out, acc, pv, thread, part, warp, tile, head, plan: cutlass.Constexpr):
+def write(copy_out, out, sO, acc, mma_pv, tidx, wg_id, warp_id, tile, head, plan: cutlass.Constexpr):
     """Store the accumulators by TMA, through the consumer's part of shared memory.
 
-    thread: Index in the warpgroup. part: The consumer's number. tile: The index of its 64 queries in the head.
+    tidx: Index in the warpgroup. wg_id: The consumer's number. tile: The index of its 64 queries in the head.
     """
-    result = cute.make_rmem_tensor_like(acc, BF16)
-    result.store(acc.load().to(BF16))
+    rO = cute.make_rmem_tensor_like(acc, BF16)
+    rO.store(acc.load().to(BF16))
     atom = hopper.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, BF16, F32)
-    to_shared = cute.make_tiled_copy_C(atom, pv).get_slice(thread)
-    from_shared, to_out = boxes(copy_out, shared_out, out, (QUERIES, plan.head))
-    if warp % 4 == 0:
+    to_smem = cute.make_tiled_copy_C(atom, mma_pv).get_slice(tidx)
+    tOsO, tOgO = boxes(copy_out, sO, out, (QUERIES, plan.head))
+    if warp_id % 4 == 0:
         cute.arch.cp_async_bulk_wait_group(0, read=True)  # the last store has read this memory
-    cute.arch.barrier(barrier_id=WRITE + part, number_of_threads=128)
-    cute.copy(atom, to_shared.retile(result), to_shared.partition_D(shared_out)[None, None, None, part])
+    cute.arch.barrier(barrier_id=WRITE + wg_id, number_of_threads=128)
+    cute.copy(atom, to_smem.retile(rO), to_smem.partition_D(sO)[None, None, None, wg_id])
     cute.arch.fence_proxy("async.shared", space="cta")
-    cute.arch.barrier(barrier_id=WRITE + part, number_of_threads=128)
-    if warp % 4 == 0:
-        cute.copy(copy_out, from_shared[None, part], to_out[None, tile, head])
+    cute.arch.barrier(barrier_id=WRITE + wg_id, number_of_threads=128)
+    if warp_id % 4 == 0:
+        cute.copy(copy_out, tOsO[None, wg_id], tOgO[None, tile, head])
         cute.arch.cp_async_bulk_commit_group()
 
 

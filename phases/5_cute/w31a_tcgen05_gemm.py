@@ -43,24 +43,24 @@ STAGES = 3
 # Columns of out that the epilogue loads, rounds, and stores at once.
 STRIP = 64
 # Rows of tiles that neighboring blocks share, so that L2 serves a and b.
-GROUP = 8
+GROUP_M = 8
 EPILOGUE_WARPS, MMA_WARP, TMA_WARP, WARPS = 4, 4, 5, 6
 
 
 @cute.kernel
 def multiply(mma: cute.TiledMma, a, b, out: cute.Tensor, strips, store):
     """Compute one tile of out. a, b: copy, TMA tensor, and layout of the ring. store: copy and TMA tensor, or None."""
-    (load_a, a, ring_a), (load_b, b, ring_b) = a, b
-    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-    row, column = place(out.shape)
+    (atom_a, a, layout_a), (atom_b, b, layout_b) = a, b
+    warp_id = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    tile_m, tile_n = place(out.shape)
 
     memory = SmemAllocator()
     full, empty = (memory.allocate_array(cutlass.Int64, STAGES) for _ in range(2))
     done = memory.allocate_array(cutlass.Int64, 1)
-    shared_a = memory.allocate_tensor(load_a.value_type, ring_a.outer, 1024, ring_a.inner)
-    shared_b = memory.allocate_tensor(load_b.value_type, ring_b.outer, 1024, ring_b.inner)
-    shared_out = memory.allocate_tensor(out.element_type, strips.outer, 1024, strips.inner)
-    if warp == TMA_WARP:
+    sA = memory.allocate_tensor(atom_a.value_type, layout_a.outer, 1024, layout_a.inner)
+    sB = memory.allocate_tensor(atom_b.value_type, layout_b.outer, 1024, layout_b.inner)
+    sC = memory.allocate_tensor(out.element_type, strips.outer, 1024, strips.inner)
+    if warp_id == TMA_WARP:
         with cute.arch.elect_one():
             for stage in cutlass.range_constexpr(STAGES):
                 cute.arch.mbarrier_init(full + stage, 1)
@@ -70,22 +70,22 @@ def multiply(mma: cute.TiledMma, a, b, out: cute.Tensor, strips, store):
 
     # TODO: allocate TILE[1] columns of tensor memory; wait for them and for the mbarriers; acc is a tensor there
 
-    if warp == TMA_WARP:
-        copy_a = partition(load_a, shared_a, mma.get_slice(0).partition_A(cute.local_tile(a, TILE[::2], (row, None))))
-        copy_b = partition(load_b, shared_b, mma.get_slice(0).partition_B(cute.local_tile(b, TILE[1:], (column, None))))
-        load_steps(full, empty, (load_a, *copy_a), (load_b, *copy_b))
-    # TODO: warp MMA_WARP multiplies all steps, with fragments that mma makes of shared_a and shared_b
+    if warp_id == TMA_WARP:
+        copy_a = partition(atom_a, sA, mma.get_slice(0).partition_A(cute.local_tile(a, TILE[::2], (tile_m, None))))
+        copy_b = partition(atom_b, sB, mma.get_slice(0).partition_B(cute.local_tile(b, TILE[1:], (tile_n, None))))
+        load_steps(full, empty, (atom_a, *copy_a), (atom_b, *copy_b))
+    # TODO: warp MMA_WARP multiplies all steps, with fragments that mma makes of sA and sB
     # TODO: the other warps wait until the accumulator is complete, round and store the tile, and free the tensor memory
 
 
 @cute.jit
 def place(shape):
-    """Return the row and column of this block's tile, in tiles. Blocks go down GROUP rows of tiles first."""
+    """Return the row and column of this block's tile, in tiles. Blocks go down GROUP_M rows of tiles first."""
     block, _, _ = cute.arch.block_idx()
-    down, across = cute.ceil_div(shape[0], TILE[0]), cute.ceil_div(shape[1], TILE[1])
-    first, within = block // (GROUP * across) * GROUP, block % (GROUP * across)
-    height = cutlass.min(down - first, GROUP)
-    return first + within % height, within // height
+    tiles_m, tiles_n = cute.ceil_div(shape[0], TILE[0]), cute.ceil_div(shape[1], TILE[1])
+    first_m, within = block // (GROUP_M * tiles_n) * GROUP_M, block % (GROUP_M * tiles_n)
+    group_m = cutlass.min(tiles_m - first_m, GROUP_M)
+    return first_m + within % group_m, within // group_m
 
 
 @cute.jit
@@ -100,18 +100,18 @@ def partition(copy: cute.CopyAtom, shared: cute.Tensor, tiles: cute.Tensor):
 @cute.jit
 def load_steps(full, empty, copy_a, copy_b):
     """Load a tile of a and one of b for each step along k, into one stage after the other."""
-    (load_a, from_a, to_a), (load_b, from_b, to_b) = copy_a, copy_b
-    for step in cutlass.range(cute.size(from_a, mode=[1]), unroll=1):
-        stage, lap = step % STAGES, step // STAGES
+    (atom_a, tAgA, tAsA), (atom_b, tBgB, tBsB) = copy_a, copy_b
+    for k_tile in cutlass.range(cute.size(tAgA, mode=[1]), unroll=1):
+        stage, lap = k_tile % STAGES, k_tile // STAGES
         cute.arch.mbarrier_wait(empty + stage, lap % 2 ^ 1)
         with cute.arch.elect_one():
             cute.arch.mbarrier_arrive_and_expect_tx(full + stage, 2 * (TILE[0] + TILE[1]) * TILE[2])
-        cute.copy(load_a, from_a[None, step], to_a[None, stage], tma_bar_ptr=full + stage)
-        cute.copy(load_b, from_b[None, step], to_b[None, stage], tma_bar_ptr=full + stage)
+        cute.copy(atom_a, tAgA[None, k_tile], tAsA[None, stage], tma_bar_ptr=full + stage)
+        cute.copy(atom_b, tBgB[None, k_tile], tBsB[None, stage], tma_bar_ptr=full + stage)
 
 
 @cute.jit
-def multiply_steps(mma, acc, fragments_a, fragments_b, steps, full, empty, done):
+def multiply_steps(mma, acc, tCrA, tCrB, k_tiles, full, empty, done):
     """Issue the MMAs of all steps. A commit arrives at an mbarrier when the MMAs before it have completed."""
     # TODO: for each step: wait until the stage is full, issue an MMA for each part of 16 along k, commit to empty
     # TODO: commit to done; each commit is executed by one thread
@@ -125,14 +125,14 @@ def round_tile(acc, shared):
 
 
 @cute.jit
-def store_tile(shared, out, store, row, column):
+def store_tile(shared, out, store, tile_m, tile_n):
     """Store the rounded tile: one warp by TMA, or else all threads of the epilogue."""
-    thread, _, _ = cute.arch.thread_idx()
-    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    tidx, _, _ = cute.arch.thread_idx()
+    warp_id = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     if cutlass.const_expr(store is not None):
         save, tiles = store
-        if warp == 0:
-            tile = cute.flat_divide(cute.local_tile(tiles, TILE[:2], (row, column)), (TILE[0], STRIP))
+        if warp_id == 0:
+            tile = cute.flat_divide(cute.local_tile(tiles, TILE[:2], (tile_m, tile_n)), (TILE[0], STRIP))
             from_strips, to_out = cpasync.tma_partition(
                 save, 0, cute.make_layout(1), cute.group_modes(shared, 0, 2), cute.group_modes(tile, 0, 2)
             )
@@ -141,12 +141,12 @@ def store_tile(shared, out, store, row, column):
             cute.arch.cp_async_bulk_commit_group()
             cute.arch.cp_async_bulk_wait_group(0, read=True)
     else:
-        target = cute.local_tile(out, TILE[:2], (row, column))
-        inside = (out.shape[0] - row * TILE[0], out.shape[1] - column * TILE[1])
-        for i in cutlass.range(thread, TILE[0] * TILE[1], EPILOGUE_WARPS * WARP, unroll=1):
-            at = (i // TILE[1], i % TILE[1])
-            if cute.elem_less(at, inside):
-                target[at] = shared[at[0], at[1] % STRIP, at[1] // STRIP]
+        target = cute.local_tile(out, TILE[:2], (tile_m, tile_n))
+        extent = (out.shape[0] - tile_m * TILE[0], out.shape[1] - tile_n * TILE[1])
+        for i in cutlass.range(tidx, TILE[0] * TILE[1], EPILOGUE_WARPS * WARP, unroll=1):
+            coord = (i // TILE[1], i % TILE[1])
+            if cute.elem_less(coord, extent):
+                target[coord] = shared[coord[0], coord[1] % STRIP, coord[1] // STRIP]
 
 
 @cute.jit
@@ -156,19 +156,19 @@ def matmul(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, by_tma: cutlass.Con
     mma = blackwell.make_trivial_tiled_mma(
         dtype, dtype, k_major, k_major, cutlass.Float32, tcgen05.CtaGroup.ONE, TILE[:2]
     )
-    ring_a = blackwell.make_smem_layout_a(mma, TILE, dtype, STAGES)
-    ring_b = blackwell.make_smem_layout_b(mma, TILE, dtype, STAGES)
-    stage_a, stage_b = (cute.select(ring, mode=[0, 1, 2]) for ring in (ring_a, ring_b))
+    layout_a = blackwell.make_smem_layout_a(mma, TILE, dtype, STAGES)
+    layout_b = blackwell.make_smem_layout_b(mma, TILE, dtype, STAGES)
+    stage_a, stage_b = (cute.select(ring, mode=[0, 1, 2]) for ring in (layout_a, layout_b))
     load = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE)
-    load_a, from_a = cute.nvgpu.make_tiled_tma_atom_A(load, a, stage_a, TILE, mma)
-    load_b, from_b = cute.nvgpu.make_tiled_tma_atom_B(load, b, stage_b, TILE, mma)
+    atom_a, mA = cute.nvgpu.make_tiled_tma_atom_A(load, a, stage_a, TILE, mma)
+    atom_b, mB = cute.nvgpu.make_tiled_tma_atom_B(load, b, stage_b, TILE, mma)
     strip = (TILE[0], STRIP)
     strips = blackwell.make_smem_layout_epi(dtype, LayoutEnum.ROW_MAJOR, strip, TILE[1] // STRIP)
     store = None
     if cutlass.const_expr(by_tma):
         one_strip = cute.select(strips, mode=[0, 1])
         store = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), out, one_strip, strip)
-    multiply(mma, (load_a, from_a, ring_a), (load_b, from_b, ring_b), out, strips, store).launch(
+    multiply(mma, (atom_a, mA, layout_a), (atom_b, mB, layout_b), out, strips, store).launch(
         grid=[cute.ceil_div(out.shape[0], TILE[0]) * cute.ceil_div(out.shape[1], TILE[1]), 1, 1],
         block=[WARPS * WARP, 1, 1],
     )

@@ -28,9 +28,9 @@ BLOCK = 1024
 def vector_add_blocks(x, y, out, n, BLOCK: tl.constexpr):
     """Add BLOCK elements with one program. x, y and out are pointers to their first elements."""
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = offsets < n
-    total = tl.load(x + offsets, mask=inside) + tl.load(y + offsets, mask=inside)
-    tl.store(out + offsets, total, mask=inside)
+    mask = offsets < n
+    output = tl.load(x + offsets, mask=mask) + tl.load(y + offsets, mask=mask)
+    tl.store(out + offsets, output, mask=mask)
 
 
 def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -28,10 +28,10 @@ def matrix_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     out = x.new_empty(rows, columns)
     if out.numel() == 0:
         return out
-    places = (columns, x.stride(0), y.stride(0), *(tensor.data_ptr() // 4 for tensor in (x, y, out)))
-    vector, width = ("float4", 4) if all(place % 4 == 0 for place in places) else ("float", 1)
-    across, down = THREADS[0] * width, THREADS[1]
-    grid = ((columns + across - 1) // across, (rows + down - 1) // down)
+    offsets = (columns, x.stride(0), y.stride(0), *(tensor.data_ptr() // 4 for tensor in (x, y, out)))
+    vector, width = ("float4", 4) if all(offset % 4 == 0 for offset in offsets) else ("float", 1)
+    tile_columns, tile_rows = THREADS[0] * width, THREADS[1]
+    grid = ((columns + tile_columns - 1) // tile_columns, (rows + tile_rows - 1) // tile_rows)
     kernel = cuda.kernel("w02a_matrix_add.cu", f"matrix_add<{vector}>")
     kernel[grid, THREADS](x, y, out, rows, columns, x.stride(0), y.stride(0))
     return out

@@ -27,10 +27,10 @@ ROWS, COLUMNS = 8, 128
 def matrix_add_tiles(x, y, out, rows, columns, x_stride, y_stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Add a tile of ROWS x COLUMNS elements with one program. x, y and out are pointers to their first elements."""
     row = (tl.program_id(1) * ROWS + tl.arange(0, ROWS))[:, None].to(tl.int64)
-    column = (tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS))[None, :]
-    inside = (row < rows) & (column < columns)
-    total = tl.load(x + row * x_stride + column, mask=inside) + tl.load(y + row * y_stride + column, mask=inside)
-    tl.store(out + row * columns + column, total, mask=inside)
+    cols = (tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS))[None, :]
+    mask = (row < rows) & (cols < columns)
+    output = tl.load(x + row * x_stride + cols, mask=mask) + tl.load(y + row * y_stride + cols, mask=mask)
+    tl.store(out + row * columns + cols, output, mask=mask)
 
 
 def matrix_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -25,8 +25,8 @@ __global__ void stencil(const float* x, float* out, long long n) {
 
     tile[HALO + threadIdx.x] = load<ALIGNED>(x, i, n);
     if (threadIdx.x < 2 * HALO) {
-        const int place = threadIdx.x < HALO ? threadIdx.x : THREADS + threadIdx.x;
-        tile[place] = load<ALIGNED>(x, begin + (place - HALO) * 4, n);
+        const int index = threadIdx.x < HALO ? threadIdx.x : THREADS + threadIdx.x;
+        tile[index] = load<ALIGNED>(x, begin + (index - HALO) * 4, n);
     }
     __syncthreads();
 

@@ -17,14 +17,14 @@ struct Filter {
 
 __global__ void conv2d(const float* x, float* out, long long height, long long width, Filter filter) {
     __shared__ float tile[TILE_Y + 2 * RADIUS][TILE_X + 2 * RADIUS];
-    const long long across = (width + TILE_X - 1) / TILE_X;  // tiles per row of tiles
-    const long long row0 = blockIdx.x / across * TILE_Y, column0 = blockIdx.x % across * TILE_X;
+    const long long tiles_x = (width + TILE_X - 1) / TILE_X;  // tiles per row of tiles
+    const long long row0 = blockIdx.x / tiles_x * TILE_Y, column0 = blockIdx.x % tiles_x * TILE_X;
 
     for (int r = threadIdx.y; r < TILE_Y + 2 * RADIUS; r += THREADS_Y) {
         for (int c = threadIdx.x; c < TILE_X + 2 * RADIUS; c += TILE_X) {
             const long long row = row0 + r - RADIUS, column = column0 + c - RADIUS;
-            const bool inside = row >= 0 && row < height && column >= 0 && column < width;
-            tile[r][c] = inside ? x[row * width + column] : 0.0f;
+            const bool in_bounds = row >= 0 && row < height && column >= 0 && column < width;
+            tile[r][c] = in_bounds ? x[row * width + column] : 0.0f;
         }
     }
     __syncthreads();

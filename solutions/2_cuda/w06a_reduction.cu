@@ -3,10 +3,10 @@
 // Each thread adds its share in registers, each warp uses shuffles, and each block uses shared memory. A block stores
 // its sum in partial, and the block that finishes last adds up these sums, in the order of the blocks.
 
-constexpr int WARP = 32, THREADS = 512, LOADS = 4, MOST_BLOCKS = 4096;
+constexpr int WARP = 32, THREADS = 512, LOADS = 4, MAX_BLOCKS = 4096;
 
 // Variables of the module persist from launch to launch.
-__device__ float partial[MOST_BLOCKS];
+__device__ float partial[MAX_BLOCKS];
 __device__ unsigned int finished;
 
 __device__ float warp_sum(float sum) {
@@ -16,12 +16,12 @@ __device__ float warp_sum(float sum) {
 
 // Return the sum over the block in thread 0.
 __device__ float block_sum(float sum) {
-    __shared__ float of_warp[THREADS / WARP];
+    __shared__ float warp_sums[THREADS / WARP];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     sum = warp_sum(sum);
-    if (lane == 0) of_warp[warp] = sum;
+    if (lane == 0) warp_sums[warp] = sum;
     __syncthreads();
-    return warp == 0 ? warp_sum(lane < THREADS / WARP ? of_warp[lane] : 0.0f) : 0.0f;
+    return warp == 0 ? warp_sum(lane < THREADS / WARP ? warp_sums[lane] : 0.0f) : 0.0f;
 }
 
 // Return the sum of a thread's share of n floats. The first float may be at any alignment.

@@ -25,7 +25,7 @@ from kernelpath.lanes import cuda
 
 THREADS = (32, 8)
 ROWS = 4  # per thread, so that the prologue is executed once per 16 elements
-MOST_BLOCKS = 65_535  # along y
+MAX_BLOCKS = 65_535  # along y
 
 
 def hardswish(x: torch.Tensor) -> torch.Tensor:
@@ -35,7 +35,7 @@ def hardswish(x: torch.Tensor) -> torch.Tensor:
         return out
     places = (columns, x.stride(0), x.data_ptr() // 4, out.data_ptr() // 4)
     vector, width = ("float4", 4) if all(place % 4 == 0 for place in places) else ("float", 1)
-    across, down = THREADS[0] * width, THREADS[1] * ROWS
-    grid = ((columns + across - 1) // across, min((rows + down - 1) // down, MOST_BLOCKS))
+    tile_columns, tile_rows = THREADS[0] * width, THREADS[1] * ROWS
+    grid = ((columns + tile_columns - 1) // tile_columns, min((rows + tile_rows - 1) // tile_rows, MAX_BLOCKS))
     cuda.kernel("w07d_ptx.cu", f"hardswish<{vector}>")[grid, THREADS](x, out, rows, columns, x.stride(0))
     return out

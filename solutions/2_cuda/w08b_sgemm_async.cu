@@ -25,10 +25,10 @@ __device__ void copy_tile(float (&tile)[ROWS][COLS], const float* matrix, int ro
     #pragma unroll 2
     for (int l = 0; l < ROWS * COLS / WIDTH / THREADS; ++l) {
         const int i = l * THREADS + threadIdx.x, row = i / (COLS / WIDTH), col = i % (COLS / WIDTH) * WIDTH;
-        const bool inside = row0 + row < rows && col0 + col < cols;
+        const bool in_bounds = row0 + row < rows && col0 + col < cols;
         const float* src = matrix + (long long)(row0 + row) * cols + col0 + col;
         // The last argument is the number of bytes that become 0 and are not read: all of them outside the matrix.
-        __pipeline_memcpy_async(&tile[row][col], src, sizeof(Vector), inside ? 0 : sizeof(Vector));
+        __pipeline_memcpy_async(&tile[row][col], src, sizeof(Vector), in_bounds ? 0 : sizeof(Vector));
     }
 }
 

@@ -43,11 +43,11 @@ __device__ void copy_tile(T* tile, int ld, const T* matrix, int row0, int col0, 
     for (int l = 0; l < TILE_ROWS * WORDS / THREADS; ++l) {
         const int i = l * THREADS + threadIdx.x, row = row0 + i / WORDS, col = col0 + i % WORDS * WIDTH;
         T* const dst = tile + i / WORDS * ld + i % WORDS * WIDTH;
-        const bool inside = row < rows && col < cols;
-        const T* const src = inside ? matrix + (long long)row * cols + col : matrix;
+        const bool in_bounds = row < rows && col < cols;
+        const T* const src = in_bounds ? matrix + (long long)row * cols + col : matrix;
         // if constexpr is decided when the template is compiled: copies of 2 bytes do not exist.
-        if constexpr (WIDTH > 1) __pipeline_memcpy_async(dst, src, sizeof(Word), inside ? 0 : sizeof(Word));
-        else *dst = inside ? *src : T(0.0f);
+        if constexpr (WIDTH > 1) __pipeline_memcpy_async(dst, src, sizeof(Word), in_bounds ? 0 : sizeof(Word));
+        else *dst = in_bounds ? *src : T(0.0f);
     }
 }
 

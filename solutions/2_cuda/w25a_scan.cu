@@ -34,16 +34,16 @@ __device__ int last_lane(int value) { return __shfl_sync(~0u, value, WARP - 1); 
 
 // Returns the sum of all tiles before `tile`, in all lanes. Lane l reads the status of the tile l + 1 places earlier.
 __device__ int look_back(const unsigned long long* status, int tile) {
-    int before = 0;
-    for (int other = tile - 1 - int(threadIdx.x % WARP);; other -= WARP) {
+    int prefix = 0;
+    for (int pred = tile - 1 - int(threadIdx.x % WARP);; pred -= WARP) {
         unsigned long long word = (unsigned long long)PREFIX << 32;  // before tile 0, the prefix is 0
-        if (other >= 0) do word = load_status(status + other); while (word >> 32 == EMPTY);
+        if (pred >= 0) do word = load_status(status + pred); while (word >> 32 == EMPTY);
         __syncwarp();
         // The nearest prefix includes all earlier tiles. Nearer tiles, which are in lower lanes, have sums.
         const unsigned prefixes = __ballot_sync(~0u, word >> 32 == PREFIX);
         const int lanes = prefixes ? __ffs(prefixes) : WARP;
-        before += last_lane(warp_scan(threadIdx.x % WARP < lanes ? int(word) : 0));
-        if (prefixes) return before;
+        prefix += last_lane(warp_scan(threadIdx.x % WARP < lanes ? int(word) : 0));
+        if (prefixes) return prefix;
     }
 }
 
@@ -58,10 +58,10 @@ __global__ void scan(const int* x, int* out, unsigned long long* status, int* ne
     // then every tile with a lower number belongs to a block that is running or has finished.
     if (threadIdx.x == 0) tile_of_block = atomicAdd(next_tile, 1);
     __syncthreads();
-    const int tile = tile_of_block, own = tile * TILE + threadIdx.x, rest = n - own;
+    const int tile = tile_of_block, base = tile * TILE + threadIdx.x, remaining = n - base;
 
     // Coalesced loads give a thread elements that are far apart. Through shared memory, it gets ITEMS neighbors.
-    for (int k = 0; k < TILE; k += THREADS) values[padded(k + threadIdx.x)] = k < rest ? x[own + k] : 0;
+    for (int k = 0; k < TILE; k += THREADS) values[padded(k + threadIdx.x)] = k < remaining ? x[base + k] : 0;
     __syncthreads();
     int sums[ITEMS], sum = 0;
     for (int k = 0; k < ITEMS; ++k) sums[k] = sum += values[padded(threadIdx.x * ITEMS + k)];
@@ -70,16 +70,16 @@ __global__ void scan(const int* x, int* out, unsigned long long* status, int* ne
     __syncthreads();
 
     if (warp == 0) {
-        const int of_warp = lane < THREADS / WARP ? before_warp[lane] : 0;
-        const int up_to_warp = warp_scan(of_warp), of_tile = last_lane(up_to_warp);
-        if (lane == 0) publish(status + tile, SUM, of_tile);  // before the wait, so that later tiles can go on
-        const int before = look_back(status, tile);
-        if (lane == 0) publish(status + tile, PREFIX, before + of_tile);
-        before_warp[lane] = before + up_to_warp - of_warp;
+        const int warp_sum = lane < THREADS / WARP ? before_warp[lane] : 0;
+        const int up_to_warp = warp_scan(warp_sum), tile_sum = last_lane(up_to_warp);
+        if (lane == 0) publish(status + tile, SUM, tile_sum);  // before the wait, so that later tiles can go on
+        const int prefix = look_back(status, tile);
+        if (lane == 0) publish(status + tile, PREFIX, prefix + tile_sum);
+        before_warp[lane] = prefix + up_to_warp - warp_sum;
     }
     __syncthreads();
-    const int before = before_warp[warp] + in_warp - sum;
-    for (int k = 0; k < ITEMS; ++k) values[padded(threadIdx.x * ITEMS + k)] = before + sums[k];
+    const int prefix = before_warp[warp] + in_warp - sum;
+    for (int k = 0; k < ITEMS; ++k) values[padded(threadIdx.x * ITEMS + k)] = prefix + sums[k];
     __syncthreads();
-    for (int k = 0; k < TILE && k < rest; k += THREADS) out[own + k] = values[padded(k + threadIdx.x)];
+    for (int k = 0; k < TILE && k < remaining; k += THREADS) out[base + k] = values[padded(k + threadIdx.x)];
 }

@@ -31,16 +31,16 @@ __device__ int warp_scan(int sum) {
 
 // Returns the sum of all tiles before `tile`, in all lanes. Lane l reads the status of the tile l + 1 places earlier.
 __device__ int look_back(const unsigned long long* status, int tile) {
-    int before = 0;
-    for (int other = tile - 1 - int(threadIdx.x % WARP);; other -= WARP) {
+    int prefix = 0;
+    for (int pred = tile - 1 - int(threadIdx.x % WARP);; pred -= WARP) {
         unsigned long long word = (unsigned long long)PREFIX << 32;  // before tile 0, the prefix is 0
-        if (other >= 0) do word = load_status(status + other); while (word >> 32 == EMPTY);
+        if (pred >= 0) do word = load_status(status + pred); while (word >> 32 == EMPTY);
         __syncwarp();
         // The nearest prefix includes all earlier tiles. Nearer tiles, which are in lower lanes, have sums.
         const unsigned prefixes = __ballot_sync(~0u, word >> 32 == PREFIX);
         const int lanes = prefixes ? __ffs(prefixes) : WARP;
-        before += __shfl_sync(~0u, warp_scan(threadIdx.x % WARP < lanes ? int(word) : 0), WARP - 1);
-        if (prefixes) return before;
+        prefix += __shfl_sync(~0u, warp_scan(threadIdx.x % WARP < lanes ? int(word) : 0), WARP - 1);
+        if (prefixes) return prefix;
     }
 }
 
@@ -52,28 +52,28 @@ __global__ void compact(const float* x, float* out, int* count, unsigned long lo
     const int tile = tile_of_block;
 
     // A warp has ITEMS rows of 32 neighbors, one row after the other, so that ranks in a warp need no other warp.
-    const int own = tile * TILE + warp * ITEMS * WARP + lane, rest = n - own;
+    const int base = tile * TILE + warp * ITEMS * WARP + lane, remaining = n - base;
     float values[ITEMS];
     int in_warp = 0;
-    for (int k = 0; k < ITEMS; ++k) values[k] = k * WARP < rest ? x[own + k * WARP] : 0.0f;  // 0 is not kept
+    for (int k = 0; k < ITEMS; ++k) values[k] = k * WARP < remaining ? x[base + k * WARP] : 0.0f;  // 0 is not kept
     for (int k = 0; k < ITEMS; ++k) in_warp += __popc(__ballot_sync(~0u, values[k] > 0));
     if (lane == 0) before_warp[warp] = in_warp;
     __syncthreads();
 
     if (warp == 0) {
-        const int of_warp = lane < WARPS ? before_warp[lane] : 0;
-        const int up_to_warp = warp_scan(of_warp), of_tile = __shfl_sync(~0u, up_to_warp, WARP - 1);
-        if (lane == 0) publish(status + tile, SUM, of_tile);
-        const int before = look_back(status, tile);
-        if (lane == 0) publish(status + tile, PREFIX, before + of_tile);
-        if (lane == 0 && tile == gridDim.x - 1) *count = before + of_tile;
-        before_warp[lane] = before + up_to_warp - of_warp;
+        const int warp_sum = lane < WARPS ? before_warp[lane] : 0;
+        const int up_to_warp = warp_scan(warp_sum), tile_sum = __shfl_sync(~0u, up_to_warp, WARP - 1);
+        if (lane == 0) publish(status + tile, SUM, tile_sum);
+        const int prefix = look_back(status, tile);
+        if (lane == 0) publish(status + tile, PREFIX, prefix + tile_sum);
+        if (lane == 0 && tile == gridDim.x - 1) *count = prefix + tile_sum;
+        before_warp[lane] = prefix + up_to_warp - warp_sum;
     }
     __syncthreads();
-    int next = before_warp[warp];
+    int out_index = before_warp[warp];
     for (int k = 0; k < ITEMS; ++k) {
-        const unsigned kept = __ballot_sync(~0u, values[k] > 0);
-        if (values[k] > 0) out[next + __popc(kept & ((1u << lane) - 1))] = values[k];
-        next += __popc(kept);
+        const unsigned keep_mask = __ballot_sync(~0u, values[k] > 0);
+        if (values[k] > 0) out[out_index + __popc(keep_mask & ((1u << lane) - 1))] = values[k];
+        out_index += __popc(keep_mask);
     }
 }

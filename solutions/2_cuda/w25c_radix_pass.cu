@@ -16,33 +16,33 @@ __device__ unsigned load_status(const unsigned* status) {
 }
 
 // Returns the sum of the values of all earlier threads.
-__device__ int sum_before(int value) {
-    __shared__ int of_warp[WARPS];
+__device__ int exclusive_sum(int value) {
+    __shared__ int warp_sums[WARPS];
     const int lane = threadIdx.x % WARP;
     int sum = value;
     for (int step = 1; step < WARP; step *= 2) {
         const int below = __shfl_up_sync(~0u, sum, step);
         if (lane >= step) sum += below;
     }
-    if (lane == WARP - 1) of_warp[threadIdx.x / WARP] = sum;
+    if (lane == WARP - 1) warp_sums[threadIdx.x / WARP] = sum;
     __syncthreads();
-    for (int warp = 0; warp < threadIdx.x / WARP; ++warp) sum += of_warp[warp];
+    for (int warp = 0; warp < threadIdx.x / WARP; ++warp) sum += warp_sums[warp];
     return sum - value;
 }
 
 __global__ void __launch_bounds__(THREADS, 4)
-radix_pass(const int* keys, const int* first, int* out, unsigned* status, int* next, int n, int shift) {
+radix_pass(const int* keys, const int* first, int* out, unsigned* status, int* next_tile, int n, int shift) {
     __shared__ int counts[WARPS][DIGITS], offset[DIGITS], sorted[TILE], tile_of_block;
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, digit = threadIdx.x;
-    if (threadIdx.x == 0) tile_of_block = atomicAdd(next, 1);
+    if (threadIdx.x == 0) tile_of_block = atomicAdd(next_tile, 1);
     for (int w = 0; w < WARPS; ++w) counts[w][threadIdx.x] = 0;
     __syncthreads();
-    const int tile = tile_of_block, own = tile * TILE + warp * ITEMS * WARP + lane;
+    const int tile = tile_of_block, base = tile * TILE + warp * ITEMS * WARP + lane;
 
     // A key's rank is the number of keys before it in its warp that have the same digit. Rows of 32 neighbors are
     // processed in order, so ranks are stable. Past the end of keys, -1 has the last digit and stays last.
     int key[ITEMS], rank[ITEMS];
-    for (int k = 0; k < ITEMS; ++k) key[k] = own + k * WARP < n ? keys[own + k * WARP] : -1;
+    for (int k = 0; k < ITEMS; ++k) key[k] = base + k * WARP < n ? keys[base + k * WARP] : -1;
     for (int k = 0; k < ITEMS; ++k) {
         int* const count = &counts[warp][(unsigned(key[k]) >> shift) & (DIGITS - 1)];
         const unsigned peers = __match_any_sync(~0u, (unsigned(key[k]) >> shift) & (DIGITS - 1));
@@ -57,15 +57,15 @@ radix_pass(const int* keys, const int* first, int* out, unsigned* status, int* n
     int in_tile = 0;  // from here, thread d computes digit d
     for (int w = 0; w < WARPS; ++w) in_tile += counts[w][digit];
     atomicExch(status + tile * DIGITS + digit, COUNT | in_tile);
-    int place = sum_before(in_tile), before = 0;
-    offset[digit] = first[digit] - place;
-    for (int w = 0; w < WARPS; ++w) place += atomicExch(&counts[w][digit], place);  // the exchange returns the count
-    for (unsigned other = tile, word = 0; other > 0 && word < PREFIX; --other) {
-        do word = load_status(status + (other - 1) * DIGITS + digit); while (word == 0);
-        before += word & VALUE;
+    int start = exclusive_sum(in_tile), prefix = 0;
+    offset[digit] = first[digit] - start;
+    for (int w = 0; w < WARPS; ++w) start += atomicExch(&counts[w][digit], start);  // the exchange returns the count
+    for (unsigned pred = tile, word = 0; pred > 0 && word < PREFIX; --pred) {
+        do word = load_status(status + (pred - 1) * DIGITS + digit); while (word == 0);
+        prefix += word & VALUE;
     }
-    atomicExch(status + tile * DIGITS + digit, PREFIX | before + in_tile);
-    offset[digit] += before;
+    atomicExch(status + tile * DIGITS + digit, PREFIX | prefix + in_tile);
+    offset[digit] += prefix;
     __syncthreads();
 
     for (int k = 0; k < ITEMS; ++k) sorted[counts[warp][(unsigned(key[k]) >> shift) & (DIGITS - 1)] + rank[k]] = key[k];

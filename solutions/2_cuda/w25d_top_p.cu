@@ -14,24 +14,24 @@ __device__ unsigned key_of(float logit) {
     return bits >> 31 ? ~bits : bits | 1u << 31;
 }
 
-__device__ Mass mass_of(float logit, float largest, float temperature) {
-    return Mass(expf((logit - largest) / temperature) * float(1ull << 40));
+__device__ Mass mass_of(float logit, float max_logit, float temperature) {
+    return Mass(expf((logit - max_logit) / temperature) * float(1ull << 40));
 }
 
 __global__ void top_p(const float* logits, const float* temperature, const int* top_k, const float* p,
                       const float* uniform, int* token, int* size, float* kept, int vocabulary) {
     __shared__ Mass mass[DIGITS];
-    __shared__ unsigned count[DIGITS], least;
-    __shared__ float largest_of_warp[WARPS];
+    __shared__ unsigned count[DIGITS], threshold;
+    __shared__ float warp_max[WARPS];
     const int r = blockIdx.x, limit = top_k[r], part = (vocabulary + DIGITS - 1) / DIGITS;
     const float* const row = logits + (long long)r * vocabulary;
-    float largest = -INFINITY;
-    for (int v = threadIdx.x; v < vocabulary; v += THREADS) largest = fmaxf(largest, row[v]);
-    for (int step = WARP / 2; step > 0; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, step));
-    if (threadIdx.x % WARP == 0) largest_of_warp[threadIdx.x / WARP] = largest;
-    if (threadIdx.x == 0) least = 0;
+    float max_logit = -INFINITY;
+    for (int v = threadIdx.x; v < vocabulary; v += THREADS) max_logit = fmaxf(max_logit, row[v]);
+    for (int step = WARP / 2; step > 0; step /= 2) max_logit = fmaxf(max_logit, __shfl_xor_sync(~0u, max_logit, step));
+    if (threadIdx.x % WARP == 0) warp_max[threadIdx.x / WARP] = max_logit;
+    if (threadIdx.x == 0) threshold = 0;
     __syncthreads();
-    for (int w = 0; w < WARPS; ++w) largest = fmaxf(largest, largest_of_warp[w]);
+    for (int w = 0; w < WARPS; ++w) max_logit = fmaxf(max_logit, warp_max[w]);
 
     Mass total = 0, mass_above = 0, sum = 0;  // of thread 0
     int count_above = 0, tokens = 0;
@@ -40,9 +40,9 @@ __global__ void top_p(const float* logits, const float* temperature, const int* 
         __syncthreads();
         for (int v = threadIdx.x; v < vocabulary; v += THREADS) {
             const unsigned long long key = key_of(row[v]);  // of 64 bits, for the first shift, which is by 32
-            if (key >> (shift + BITS) != least) continue;
+            if (key >> (shift + BITS) != threshold) continue;
             atomicAdd(&count[key >> shift & (DIGITS - 1)], 1);
-            atomicAdd(&mass[key >> shift & (DIGITS - 1)], mass_of(row[v], largest, temperature[r]));
+            atomicAdd(&mass[key >> shift & (DIGITS - 1)], mass_of(row[v], max_logit, temperature[r]));
         }
         __syncthreads();
         if (threadIdx.x == 0) {  // find the lowest digit whose keys can be in the nucleus
@@ -53,7 +53,7 @@ __global__ void top_p(const float* logits, const float* temperature, const int* 
                 if (count[d]) digit = d, count_above = tokens, mass_above = sum;
                 tokens += count[d], sum += mass[d];
             }
-            least = least << BITS | digit;
+            threshold = threshold << BITS | digit;
         }
         __syncthreads();
     }
@@ -61,13 +61,13 @@ __global__ void top_p(const float* logits, const float* temperature, const int* 
     for (int d = threadIdx.x; d < DIGITS; d += THREADS) mass[d] = 0;
     __syncthreads();
     for (int v = threadIdx.x; v < vocabulary; v += THREADS)
-        if (key_of(row[v]) >= least) atomicAdd(&mass[v / part], mass_of(row[v], largest, temperature[r]));
+        if (key_of(row[v]) >= threshold) atomicAdd(&mass[v / part], mass_of(row[v], max_logit, temperature[r]));
     __syncthreads();
     if (threadIdx.x == 0) {
         Mass drawn = Mass(double(uniform[r]) * double(sum)), up_to = 0;
         int v = 0;
         for (; up_to + mass[v / part] <= drawn; v += part) up_to += mass[v / part];
-        while ((up_to += key_of(row[v]) >= least ? mass_of(row[v], largest, temperature[r]) : 0) <= drawn) ++v;
+        while ((up_to += key_of(row[v]) >= threshold ? mass_of(row[v], max_logit, temperature[r]) : 0) <= drawn) ++v;
         token[r] = v, size[r] = tokens, kept[r] = float(double(sum) / double(total));
     }
 }

@@ -51,12 +51,12 @@ def gelu_by_erf(x):
 
 
 @triton.jit
-def gelu_block(x, out, n, start, TANH: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr):
-    i = start + tl.arange(0, BLOCK)
-    inside = i < n if MASKED else None
-    value = tl.load(x + i, mask=inside).to(tl.float32)
-    result = gelu_by_tanh(value) if TANH else gelu_by_erf(value)
-    tl.store(out + i, result.to(out.dtype.element_ty), mask=inside)
+def gelu_block(x_ptr, out_ptr, n, start, TANH: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr):
+    offs = start + tl.arange(0, BLOCK)
+    mask = offs < n if MASKED else None
+    x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+    result = gelu_by_tanh(x) if TANH else gelu_by_erf(x)
+    tl.store(out_ptr + offs, result.to(out_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit

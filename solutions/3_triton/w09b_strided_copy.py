@@ -55,19 +55,19 @@ def copy_tile(
     height: tl.constexpr = 1 if ONE_ROW else ROWS
     width: tl.constexpr = 1 if ONE_COLUMN else COLUMNS
     if GAPS:  # a block with one axis, along which lanes run in every version of Triton
-        place = tl.arange(0, height * width)
-        i, j = row + place // width, column + place % width
+        offs = tl.arange(0, height * width)
+        i, j = row + offs // width, column + offs % width
     else:
         i, j = row + tl.arange(0, height)[:, None], column + tl.arange(0, width)[None, :]
-    inside = (i < rows) & (j < columns) if MASKED else None
-    values = tl.load(x + first.to(tl.int64) * x_plane + i.to(tl.int64) * x_row + j.to(tl.int64) * x_column, mask=inside)
+    mask = (i < rows) & (j < columns) if MASKED else None
+    values = tl.load(x + first.to(tl.int64) * x_plane + i.to(tl.int64) * x_row + j.to(tl.int64) * x_column, mask=mask)
     values = tl.broadcast_to(tl.reshape(values, (height, width)), (ROWS, COLUMNS))
 
     i, j = row + tl.arange(0, ROWS)[:, None], column + tl.arange(0, COLUMNS)[None, :]
-    inside = (i < rows) & (j < columns) if MASKED else None
-    place = i.to(tl.int64) * out_row + j.to(tl.int64) * out_column
+    mask = (i < rows) & (j < columns) if MASKED else None
+    offs = i.to(tl.int64) * out_row + j.to(tl.int64) * out_column
     for plane in range(first, min(first + PLANES, planes)):
-        tl.store(out + plane.to(tl.int64) * out_plane + place, values, mask=inside)
+        tl.store(out + plane.to(tl.int64) * out_plane + offs, values, mask=mask)
 
 
 @triton.jit
@@ -80,12 +80,12 @@ def copy_tiles(
     # ONE_ROW, ONE_COLUMN: x repeats a row, or a column, so only one is loaded. DOWN: the next program takes the tile
     # below instead of the tile to the right, because it is the next tile along the rows of the output.
     # GAPS: x_column is above 1.
-    across, down = tl.cdiv(columns, COLUMNS), tl.cdiv(rows, ROWS)
-    number = tl.program_id(0)
-    first = number // (across * down) * PLANES
-    number %= across * down
-    row = (number % down if DOWN else number // across) * ROWS
-    column = (number // down if DOWN else number % across) * COLUMNS
+    num_tiles_n, num_tiles_m = tl.cdiv(columns, COLUMNS), tl.cdiv(rows, ROWS)
+    tile_id = tl.program_id(0)
+    first = tile_id // (num_tiles_n * num_tiles_m) * PLANES
+    tile_id %= num_tiles_n * num_tiles_m
+    row = (tile_id % num_tiles_m if DOWN else tile_id // num_tiles_n) * ROWS
+    column = (tile_id // num_tiles_m if DOWN else tile_id % num_tiles_n) * COLUMNS
 
     # A vector is loaded as a whole or not at all. If the compiler cannot know that a mask ends between two vectors,
     # it splits all vectors into single elements, so only tiles at the edges have a mask.
@@ -115,7 +115,7 @@ def strided_copy(x: torch.Tensor) -> torch.Tensor:
     planes = REPEATS if plane.x == 0 else 1
     grid = triton.cdiv(plane.size, planes) * triton.cdiv(row.size, rows) * triton.cdiv(nearest.size, columns)
     axes = plane, row, nearest
-    sizes, targets, strides = ([axis[place] for axis in axes] for place in range(3))
+    sizes, targets, strides = ([axis[index] for axis in axes] for index in range(3))
     copy_tiles[grid,](
         out, x, *sizes, *targets, *strides, planes, rows, columns, row.x == 0, nearest.x == 0, turned,
         nearest.x > 1, num_warps=8 if turned else 4,

@@ -55,7 +55,7 @@ CONFIGS = [
 
 def whole_steps(configs: list, arguments: dict, **_: object) -> list:
     """Drop configurations whose steps do not divide K: the kernel would skip the rest of the sum, and be faster."""
-    return [one for one in configs if arguments["K"] % (one.kwargs["BLOCK_K"] * one.kwargs["SPLIT_K"]) == 0]
+    return [cfg for cfg in configs if arguments["K"] % (cfg.kwargs["BLOCK_K"] * cfg.kwargs["SPLIT_K"]) == 0]
 
 
 @triton.autotune(
@@ -70,21 +70,21 @@ def accumulate(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
 ):  # fmt: skip
     """c += a @ w.T, all contiguous. Each of SPLIT_K programs adds its share of the sums, in steps of BLOCK_K."""
-    rows = tl.program_id(0) % tl.cdiv(M, BLOCK_M) * BLOCK_M + tl.arange(0, BLOCK_M)
-    columns = tl.program_id(0) // tl.cdiv(M, BLOCK_M) * BLOCK_N + tl.arange(0, BLOCK_N)
-    share = K // SPLIT_K
-    steps = tl.program_id(1) * share + tl.arange(0, BLOCK_K)
-    a_tile = a + rows[:, None] * K + steps[None, :]
-    w_tile = w + columns[None, :] * K + steps[:, None]
-    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for _ in range(share // BLOCK_K):
-        left = tl.load(a_tile, mask=rows[:, None] < M, other=0.0)
-        right = tl.load(w_tile, mask=columns[None, :] < N, other=0.0)
-        total = tl.dot(left, right, total)
-        a_tile += BLOCK_K
-        w_tile += BLOCK_K
-    inside = (rows[:, None] < M) & (columns[None, :] < N)
-    tl.atomic_add(c + rows[:, None] * N + columns[None, :], total, mask=inside, sem="relaxed")
+    offs_m = tl.program_id(0) % tl.cdiv(M, BLOCK_M) * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = tl.program_id(0) // tl.cdiv(M, BLOCK_M) * BLOCK_N + tl.arange(0, BLOCK_N)
+    k_per_split = K // SPLIT_K
+    offs_k = tl.program_id(1) * k_per_split + tl.arange(0, BLOCK_K)
+    a_ptrs = a + offs_m[:, None] * K + offs_k[None, :]
+    w_ptrs = w + offs_n[None, :] * K + offs_k[:, None]
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for _ in range(k_per_split // BLOCK_K):
+        a_tile = tl.load(a_ptrs, mask=offs_m[:, None] < M, other=0.0)
+        w_tile = tl.load(w_ptrs, mask=offs_n[None, :] < N, other=0.0)
+        acc = tl.dot(a_tile, w_tile, acc)
+        a_ptrs += BLOCK_K
+        w_ptrs += BLOCK_K
+    mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
+    tl.atomic_add(c + offs_m[:, None] * N + offs_n[None, :], acc, mask=mask, sem="relaxed")
 
 
 def add_product(a: torch.Tensor, w: torch.Tensor, c: torch.Tensor) -> None:

@@ -95,14 +95,14 @@ def layer_norm_bwd_long_kernel(DX, partial, DY, X, W, Mean, Rstd, M, N, BLOCK_SI
 @triton.jit
 def sum_stripes(out, partial, stripes, length, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """Add the rows of partial: out[i] = sum of partial[:, i], first for dweight, then for dbias."""
-    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    total = tl.zeros([ROWS, BLOCK], tl.float32)
+    cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    acc = tl.zeros([ROWS, BLOCK], tl.float32)
     for first in tl.range(0, stripes, ROWS):
         row = first + tl.arange(0, ROWS)[:, None]
-        mask = (row < stripes) & (column < length)
-        total += tl.load(partial + row * length + column, mask=mask, other=0.0)
-    result = tl.sum(total, axis=0, keep_dims=True)
-    tl.store(out + column, result.to(out.dtype.element_ty), mask=column < length)
+        mask = (row < stripes) & (cols < length)
+        acc += tl.load(partial + row * length + cols, mask=mask, other=0.0)
+    result = tl.sum(acc, axis=0, keep_dims=True)
+    tl.store(out + cols, result.to(out.dtype.element_ty), mask=cols < length)
 
 
 def layernorm_backward(

@@ -15,7 +15,7 @@ The grader enforces these limits on the largest case; smaller cases get some sla
 memory accesses may move at most 5.5 times the size of the inputs and outputs. The multiply-adds must run on tensor
 cores.
 
-Operations: 2 m n k, 1.1e12 at 8192^3. Bytes from L2: 2 m n k (1 / ROWS + 1 / COLUMNS), 12.9 GB at 8192^3 with 128 x 256
+Operations: 2 m n k, 1.1e12 at 8192^3. Bytes from L2: 2 m n k (1 / BLOCK_M + 1 / BLOCK_N), 12.9 GB there with 128 x 256
 tiles; only 0.4 GB are compulsory. The tensor cores limit the kernel if the program order lets L2 serve most of the 12.9
 GB.
 
@@ -33,17 +33,17 @@ import triton
 import triton.language as tl
 
 # Rows of tiles that programs go down before they take the next column: those that run together share a and b in L2.
-GROUP = 8
+GROUP_SIZE_M = 8
 
 
 @triton.jit
-def tile_of(program, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr):
-    """Return the row and column of a program's tile. The last group may have fewer than GROUP rows of tiles."""
-    down, across = tl.cdiv(m, ROWS), tl.cdiv(n, COLUMNS)
-    first = program // (GROUP * across) * GROUP
-    height = min(down - first, GROUP)
-    within = program % (GROUP * across)
-    return first + within % height, within // height
+def tile_of(pid, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_SIZE_M: tl.constexpr):
+    """Return the row and column of a program's tile. The last group may have fewer than GROUP_SIZE_M rows of tiles."""
+    num_pid_m, num_pid_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    first_pid_m = pid // (GROUP_SIZE_M * num_pid_n) * GROUP_SIZE_M
+    group_size_m = min(num_pid_m - first_pid_m, GROUP_SIZE_M)
+    pid_in_group = pid % (GROUP_SIZE_M * num_pid_n)
+    return first_pid_m + pid_in_group % group_size_m, pid_in_group // group_size_m
 
 
 @triton.jit
@@ -54,44 +54,44 @@ def stepped(stride, STEP: tl.constexpr):
 
 @triton.jit
 def matmul_tiles(
-    out, a, b, bias, m, n, k, a_row, a_k, b_k, b_column,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
+    out_ptr, a_ptr, b_ptr, bias_ptr, M, N, K, a_row, a_k, b_k, b_column,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_SIZE_M: tl.constexpr,
     out_columns, STEP: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Compute one tile of out per program."""
     # STEP divides these numbers. Saying so doesn't change them, but tells the compiler how wide accesses may be.
-    n, k = n // STEP * STEP, k // STEP * STEP
+    N, K = N // STEP * STEP, K // STEP * STEP
     a_row, a_k, b_k, b_column = stepped(a_row, STEP), stepped(a_k, STEP), stepped(b_k, STEP), stepped(b_column, STEP)
-    row, column = tile_of(tl.program_id(0), m, n, ROWS, COLUMNS, GROUP)
-    rows = row.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    columns = column.to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-    down, across = tl.arange(0, DEPTH)[:, None].to(tl.int64), tl.arange(0, DEPTH)[None, :].to(tl.int64)
-    of_a, of_b = a + rows * a_row + across * a_k, b + down * b_k + columns * b_column
-    total = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for depth in range(0, k, DEPTH):
-        x = tl.load(of_a, mask=(rows < m) & (across < k - depth), other=0.0)
-        y = tl.load(of_b, mask=(down < k - depth) & (columns < n), other=0.0)
-        total = tl.dot(x, y, total)
-        of_a += tl.cast(DEPTH, tl.int64) * a_k
-        of_b += tl.cast(DEPTH, tl.int64) * b_k
-    if bias is not None:
-        total += tl.load(bias + columns, mask=columns < out_columns, other=0.0).to(tl.float32)
+    pid_m, pid_n = tile_of(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_SIZE_M)
+    offs_m = pid_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    offs_n = pid_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    offs_bk, offs_ak = tl.arange(0, BLOCK_K)[:, None].to(tl.int64), tl.arange(0, BLOCK_K)[None, :].to(tl.int64)
+    a_ptrs, b_ptrs = a_ptr + offs_m * a_row + offs_ak * a_k, b_ptr + offs_bk * b_k + offs_n * b_column
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start_k in range(0, K, BLOCK_K):
+        a = tl.load(a_ptrs, mask=(offs_m < M) & (offs_ak < K - start_k), other=0.0)
+        b = tl.load(b_ptrs, mask=(offs_bk < K - start_k) & (offs_n < N), other=0.0)
+        acc = tl.dot(a, b, acc)
+        a_ptrs += tl.cast(BLOCK_K, tl.int64) * a_k
+        b_ptrs += tl.cast(BLOCK_K, tl.int64) * b_k
+    if bias_ptr is not None:
+        acc += tl.load(bias_ptr + offs_n, mask=offs_n < out_columns, other=0.0).to(tl.float32)
     if ACTIVATION == "relu":
-        total = tl.maximum(total, 0.0)
+        acc = tl.maximum(acc, 0.0)
     elif ACTIVATION == "gelu":
-        total = 0.5 * total * (1.0 + tl.erf(total * 0.7071067811865476))
-    inside = (rows < m) & (columns < out_columns)
-    tl.store(out + rows * out_columns + columns, total.to(out.dtype.element_ty), mask=inside)
+        acc = 0.5 * acc * (1.0 + tl.erf(acc * 0.7071067811865476))
+    mask = (offs_m < M) & (offs_n < out_columns)
+    tl.store(out_ptr + offs_m * out_columns + offs_n, acc.to(out_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def pad(out, x, rows, columns, row_stride, column_stride, out_columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def pad(out, x, rows, columns, row_stride, column_stride, out_columns, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """Copy x, and pad it with zeros."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    column = tl.program_id(1).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-    inside = (row < rows) & (column < columns)
-    value = tl.load(x + row * row_stride + column * column_stride, mask=inside, other=0.0)
-    tl.store(out + row * out_columns + column, value, mask=column < out_columns)
+    row = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    cols = tl.program_id(1).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    mask = (row < rows) & (cols < columns)
+    value = tl.load(x + row * row_stride + cols * column_stride, mask=mask, other=0.0)
+    tl.store(out + row * out_columns + cols, value, mask=cols < out_columns)
 
 
 # Rows, columns, depth, warps, and about which share of the largest tile's speed this one reaches on an H200.
@@ -121,11 +121,11 @@ def matmul(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activati
     if step_of(a, b) < STEP and min(m, n) >= MANY:
         a, b = padded(a), padded(b)
     device = torch.cuda.get_device_properties(a.device if a.is_cuda else None)
-    rows, columns, depth, warps, _ = tile_for(device.multi_processor_count, m, n)
-    stages = min(STAGES, device.shared_memory_per_block_optin // ((rows + columns) * depth * a.element_size()))
-    matmul_tiles[triton.cdiv(m, rows) * triton.cdiv(n, columns),](
+    block_m, block_n, block_k, warps, _ = tile_for(device.multi_processor_count, m, n)
+    stages = min(STAGES, device.shared_memory_per_block_optin // ((block_m + block_n) * block_k * a.element_size()))
+    matmul_tiles[triton.cdiv(m, block_m) * triton.cdiv(n, block_n),](
         *(out, a, b, bias, m, b.shape[1], b.shape[0], *a.stride(), *b.stride()),
-        *(rows, columns, depth, GROUP, n, step_of(a, b), activation),
+        *(block_m, block_n, block_k, GROUP_SIZE_M, n, step_of(a, b), activation),
         num_stages=stages,
         num_warps=warps,
     )

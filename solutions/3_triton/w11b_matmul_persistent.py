@@ -29,38 +29,38 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 # Rows of tiles that programs go down before they take the next column: those that run together share a and b in L2.
-GROUP = 8
+GROUP_SIZE_M = 8
 
 
 @triton.jit
-def tile_of(number, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr):
-    """Return the first row and column of a tile. The last group may have fewer than GROUP rows of tiles."""
-    down, across = tl.cdiv(m, ROWS), tl.cdiv(n, COLUMNS)
-    first = number // (GROUP * across) * GROUP
-    height = min(down - first, GROUP)
-    within = number % (GROUP * across)
-    return (first + within % height) * ROWS, within // height * COLUMNS
+def tile_of(tile_id, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_SIZE_M: tl.constexpr):
+    """Return the first row and column of a tile. The last group may have fewer than GROUP_SIZE_M rows of tiles."""
+    num_pid_m, num_pid_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    first_pid_m = tile_id // (GROUP_SIZE_M * num_pid_n) * GROUP_SIZE_M
+    group_size_m = min(num_pid_m - first_pid_m, GROUP_SIZE_M)
+    pid_in_group = tile_id % (GROUP_SIZE_M * num_pid_n)
+    return (first_pid_m + pid_in_group % group_size_m) * BLOCK_M, pid_in_group // group_size_m * BLOCK_N
 
 
 @triton.jit
 def matmul_persistent(
-    a, b, out, m, n, k,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
+    a_desc, b_desc, out_desc, M, N, K,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_SIZE_M: tl.constexpr,
     A_BY_COLUMNS: tl.constexpr, B_BY_COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Compute tiles p, p + programs, p + 2 programs, and so on, with one program per SM."""
-    tiles = tl.cdiv(m, ROWS) * tl.cdiv(n, COLUMNS)
+    num_tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
     # flatten makes one loop of two: copies for the next tile are in flight while this one is stored
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        row, column = tile_of(tile, m, n, ROWS, COLUMNS, GROUP)
-        total = tl.zeros((ROWS, COLUMNS), tl.float32)
-        for depth in range(0, k, DEPTH):
-            x = a.load([depth, row]).T if A_BY_COLUMNS else a.load([row, depth])
-            y = b.load([column, depth]).T if B_BY_COLUMNS else b.load([depth, column])
-            total = tl.dot(x, y, total)
-        halves = tl.reshape(total, (ROWS, 2, COLUMNS // 2)).permute(0, 2, 1).split()
+    for tile_id in tl.range(tl.program_id(0), num_tiles, tl.num_programs(0), flatten=True):
+        offs_am, offs_bn = tile_of(tile_id, M, N, BLOCK_M, BLOCK_N, GROUP_SIZE_M)
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for offs_k in range(0, K, BLOCK_K):
+            a = a_desc.load([offs_k, offs_am]).T if A_BY_COLUMNS else a_desc.load([offs_am, offs_k])
+            b = b_desc.load([offs_bn, offs_k]).T if B_BY_COLUMNS else b_desc.load([offs_k, offs_bn])
+            acc = tl.dot(a, b, acc)
+        halves = tl.reshape(acc, (BLOCK_M, 2, BLOCK_N // 2)).permute(0, 2, 1).split()
         for i in tl.static_range(2):  # each waits in shared memory to be copied, which leaves room for another stage
-            out.store([row, column + i * (COLUMNS // 2)], halves[i].to(out.dtype))
+            out_desc.store([offs_am, offs_bn + i * (BLOCK_N // 2)], halves[i].to(out_desc.dtype))
 
 
 # Rows, columns, depth, stages, warps, and about which share of the largest tile's speed this one reaches there.
@@ -79,14 +79,14 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if out.numel() == 0 or k == 0:
         return out.zero_()
     device = torch.cuda.get_device_properties(a.device if a.is_cuda else None)
-    multiprocessors = device.multi_processor_count
-    rows, columns, depth, stages, warps, _ = tile_for(multiprocessors, device.shared_memory_per_block_optin, m, n)
-    matmul_persistent[min(multiprocessors, triton.cdiv(m, rows) * triton.cdiv(n, columns)),](
-        described(a, rows, depth),
-        described(b, depth, columns),
-        described(out, rows, columns // 2),
+    num_sms = device.multi_processor_count
+    block_m, block_n, block_k, stages, warps, _ = tile_for(num_sms, device.shared_memory_per_block_optin, m, n)
+    matmul_persistent[min(num_sms, triton.cdiv(m, block_m) * triton.cdiv(n, block_n)),](
+        described(a, block_m, block_k),
+        described(b, block_k, block_n),
+        described(out, block_m, block_n // 2),
         *(m, n, k),
-        *(rows, columns, depth, GROUP, by_columns(a), by_columns(b)),
+        *(block_m, block_n, block_k, GROUP_SIZE_M, by_columns(a), by_columns(b)),
         num_stages=stages,
         num_warps=warps,
     )

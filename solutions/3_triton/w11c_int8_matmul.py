@@ -41,38 +41,38 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 @triton.jit
 def product(
-    a, b, scale_a, scale_b, out, m, n, k,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
+    a_desc, b_desc, scale_a, scale_b, out_ptr, M, N, K,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_SIZE_M: tl.constexpr,
 ):  # fmt: skip
-    """Compute one tile of ROWS x COLUMNS of out per program."""
-    # a and b are descriptors with tiles of length DEPTH along k.
-    # Go down GROUP tiles before the next column of tiles, so that programs in flight share rows of a and b in L2.
-    down, across = tl.cdiv(m, ROWS), tl.cdiv(n, COLUMNS)
-    program = tl.program_id(0)
-    first = program // (GROUP * across) * GROUP
-    height = min(down - first, GROUP)
-    row = (first + program % (GROUP * across) % height) * ROWS
-    column = program % (GROUP * across) // height * COLUMNS
+    """Compute one tile of BLOCK_M x BLOCK_N of out per program."""
+    # a and b are descriptors with tiles of length BLOCK_K along k.
+    # Go down GROUP_SIZE_M tiles before the next column of tiles, so programs in flight share rows of a and b in L2.
+    num_pid_m, num_pid_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    pid = tl.program_id(0)
+    first_pid_m = pid // (GROUP_SIZE_M * num_pid_n) * GROUP_SIZE_M
+    group_size_m = min(num_pid_m - first_pid_m, GROUP_SIZE_M)
+    offs_am = (first_pid_m + pid % (GROUP_SIZE_M * num_pid_n) % group_size_m) * BLOCK_M
+    offs_bn = pid % (GROUP_SIZE_M * num_pid_n) // group_size_m * BLOCK_N
 
-    total = tl.zeros((ROWS, COLUMNS), tl.int32)
-    for start in range(0, k, DEPTH):  # what a descriptor reads beyond the matrix is 0
-        total = tl.dot(a.load([row, start]), b.load([column, start]).T, total, out_dtype=tl.int32)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
+    for offs_k in range(0, K, BLOCK_K):  # what a descriptor reads beyond the matrix is 0
+        acc = tl.dot(a_desc.load([offs_am, offs_k]), b_desc.load([offs_bn, offs_k]).T, acc, out_dtype=tl.int32)
 
-    rows, columns = row + tl.arange(0, ROWS), column + tl.arange(0, COLUMNS)
-    of_rows = tl.load(scale_a + rows, mask=rows < m)
-    of_columns = tl.load(scale_b + columns, mask=columns < n)
-    scaled = total.to(tl.float32) * of_rows[:, None] * of_columns
-    inside = (rows[:, None] < m) & (columns < n)
-    tl.store(out + rows.to(tl.int64)[:, None] * n + columns, scaled.to(tl.bfloat16), mask=inside)
+    offs_m, offs_n = offs_am + tl.arange(0, BLOCK_M), offs_bn + tl.arange(0, BLOCK_N)
+    a_scale = tl.load(scale_a + offs_m, mask=offs_m < M)
+    b_scale = tl.load(scale_b + offs_n, mask=offs_n < N)
+    c = acc.to(tl.float32) * a_scale[:, None] * b_scale
+    mask = (offs_m[:, None] < M) & (offs_n < N)
+    tl.store(out_ptr + offs_m.to(tl.int64)[:, None] * N + offs_n, c.to(tl.bfloat16), mask=mask)
 
 
 @triton.jit
 def copy_rows(out, x, columns, stride, BLOCK: tl.constexpr):
     """Copy each row of x to the next multiple of 16 bytes."""
     row = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(x + row * columns + column, mask=column < columns)
-    tl.store(out + row * stride + column, value, mask=column < columns)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + row * columns + cols, mask=cols < columns)
+    tl.store(out + row * stride + cols, value, mask=cols < columns)
 
 
 def tiles(x: torch.Tensor, height: int, depth: int) -> TensorDescriptor:
@@ -90,9 +90,9 @@ def int8_matmul(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b
     out = torch.empty(m, n, dtype=torch.bfloat16, device=a.device)
     if out.numel() == 0 or k == 0:
         return out.zero_()
-    multiprocessors = torch.cuda.get_device_properties(a.device).multi_processor_count
-    side = 128 if triton.cdiv(m, 128) * triton.cdiv(n, 128) >= multiprocessors else 64
-    grid = (triton.cdiv(m, side) * triton.cdiv(n, side),)
-    left, right = tiles(a, side, 128), tiles(b, side, 128)
-    product[grid](left, right, scale_a, scale_b, out, m, n, k, side, side, 128, 16, num_warps=4, num_stages=3)
+    num_sms = torch.cuda.get_device_properties(a.device).multi_processor_count
+    block = 128 if triton.cdiv(m, 128) * triton.cdiv(n, 128) >= num_sms else 64
+    grid = (triton.cdiv(m, block) * triton.cdiv(n, block),)
+    a_in, b_in = tiles(a, block, 128), tiles(b, block, 128)
+    product[grid](a_in, b_in, scale_a, scale_b, out, m, n, k, block, block, 128, 16, num_warps=4, num_stages=3)
     return out

@@ -45,47 +45,47 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 # Values along k that the tensor cores sum before they hand over, and that share a scale.
-DEPTH = tl.constexpr(128)
+BLOCK_K = tl.constexpr(128)
 
 
 @triton.jit
 def product(
-    a, b, scale_a, scale_b, out, m, n, k,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr, BLOCKS: tl.constexpr,
+    a, b, scale_a, scale_b, out_desc, M, N, K,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_SIZE_M: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Compute tiles of ROWS x COLUMNS of out. BLOCKS: whether the scales are per block."""
+    """Compute tiles of BLOCK_M x BLOCK_N of out. BLOCKS: whether the scales are per block."""
     # Each iteration computes two tiles, one below the other.
-    down, across = tl.cdiv(m, 2 * ROWS), tl.cdiv(n, COLUMNS)
-    blocks = tl.cdiv(k, DEPTH)
-    for turn in tl.range(tl.program_id(0), down * across, tl.num_programs(0), flatten=True):
-        # Go down GROUP tiles before the next column of tiles, so that programs in flight share rows of a and b in L2.
-        first = turn // (GROUP * across) * GROUP
-        height = min(down - first, GROUP)
-        row = (first + turn % (GROUP * across) % height) * (2 * ROWS)
-        column = turn % (GROUP * across) // height * COLUMNS
-        upper, lower = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
+    num_pid_m, num_pid_n = tl.cdiv(M, 2 * BLOCK_M), tl.cdiv(N, BLOCK_N)
+    blocks = tl.cdiv(K, BLOCK_K)
+    for tile_id in tl.range(tl.program_id(0), num_pid_m * num_pid_n, tl.num_programs(0), flatten=True):
+        # Go down GROUP_SIZE_M tiles before the next column of tiles, so programs in flight share rows of a and b in L2.
+        first_pid_m = tile_id // (GROUP_SIZE_M * num_pid_n) * GROUP_SIZE_M
+        group_size_m = min(num_pid_m - first_pid_m, GROUP_SIZE_M)
+        offs_am = (first_pid_m + tile_id % (GROUP_SIZE_M * num_pid_n) % group_size_m) * (2 * BLOCK_M)
+        offs_bn = tile_id % (GROUP_SIZE_M * num_pid_n) // group_size_m * BLOCK_N
+        acc0, acc1 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32), tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for block in range(0, blocks):  # what a descriptor reads beyond the matrix is 0
-            y = b.load([column, block * DEPTH]).T
+            y = b.load([offs_bn, block * BLOCK_K]).T
             # One half after the other, so that only one needs registers for a sum that isn't promoted yet.
-            upper += handed_over(a, y, scale_a, scale_b, row, column, block, m, blocks, ROWS, BLOCKS)
-            lower += handed_over(a, y, scale_a, scale_b, row + ROWS, column, block, m, blocks, ROWS, BLOCKS)
+            acc0 += block_dot(a, y, scale_a, scale_b, offs_am, offs_bn, block, M, blocks, BLOCK_M, BLOCKS)
+            acc1 += block_dot(a, y, scale_a, scale_b, offs_am + BLOCK_M, offs_bn, block, M, blocks, BLOCK_M, BLOCKS)
         if not BLOCKS:
             scale = tl.load(scale_a) * tl.load(scale_b)
-            upper *= scale
-            lower *= scale
-        out.store([row, column], upper.to(tl.bfloat16))
-        out.store([row + ROWS, column], lower.to(tl.bfloat16))
+            acc0 *= scale
+            acc1 *= scale
+        out_desc.store([offs_am, offs_bn], acc0.to(tl.bfloat16))
+        out_desc.store([offs_am + BLOCK_M, offs_bn], acc1.to(tl.bfloat16))
 
 
 @triton.jit
-def handed_over(a, y, scale_a, scale_b, row, column, block, m, blocks, ROWS: tl.constexpr, BLOCKS: tl.constexpr):
+def block_dot(a, y, scale_a, scale_b, offs_am, offs_bn, block, M, blocks, BLOCK_M: tl.constexpr, BLOCKS: tl.constexpr):
     """Return the tensor cores' sum over one block along k, times the scales of that block."""
-    x = a.load([row, block * DEPTH])
+    x = a.load([offs_am, block * BLOCK_K])
     if BLOCKS:
-        rows = row + tl.arange(0, ROWS)
-        of_rows = tl.load(scale_a + block.to(tl.int64) * m + rows, mask=rows < m, other=0.0)
-        of_block = tl.load(scale_b + (column // DEPTH).to(tl.int64) * blocks + block)
-        return tl.dot(x, y) * (of_rows * of_block)[:, None]
+        offs_m = offs_am + tl.arange(0, BLOCK_M)
+        a_scale = tl.load(scale_a + block.to(tl.int64) * M + offs_m, mask=offs_m < M, other=0.0)
+        b_scale = tl.load(scale_b + (offs_bn // BLOCK_K).to(tl.int64) * blocks + block)
+        return tl.dot(x, y) * (a_scale * b_scale)[:, None]
     else:
         return tl.dot(x, y)
 
@@ -93,16 +93,16 @@ def handed_over(a, y, scale_a, scale_b, row, column, block, m, blocks, ROWS: tl.
 @triton.jit
 def copy_rows(out, x, columns, stride_out, stride_x, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(x + row * stride_x + column, mask=column < columns)
-    tl.store(out + row * stride_out + column, value, mask=column < columns)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + row * stride_x + cols, mask=cols < columns)
+    tl.store(out + row * stride_out + cols, value, mask=cols < columns)
 
 
-def copied(x: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
+def copied(x: torch.Tensor, dst: torch.Tensor) -> torch.Tensor:
     """Copy the columns that both matrices have, from rows with one stride to rows with another."""
-    columns = min(x.shape[1], into.shape[1])
-    copy_rows[x.shape[0], triton.cdiv(columns, 4096)](into, x, columns, into.shape[1], x.shape[1], 4096, num_warps=8)
-    return into
+    columns = min(x.shape[1], dst.shape[1])
+    copy_rows[x.shape[0], triton.cdiv(columns, 4096)](dst, x, columns, dst.shape[1], x.shape[1], 4096, num_warps=8)
+    return dst
 
 
 def padded(rows: int, columns: int, like: torch.Tensor) -> torch.Tensor:
@@ -120,15 +120,15 @@ def fp8_matmul(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b:
     out = torch.empty(m, n, dtype=torch.bfloat16, device=a.device)
     if out.numel() == 0 or k == 0:
         return out.zero_()
-    left, right = (x if k % 16 + x.data_ptr() % 16 == 0 else copied(x, padded(len(x), k, x)) for x in (a, b))
-    made = out if n % 8 == 0 else padded(m, n, out)
-    multiprocessors = torch.cuda.get_device_properties(a.device).multi_processor_count
-    columns = 128 if triton.cdiv(m, 128) * triton.cdiv(n, 128) >= multiprocessors else 64
-    grid = (min(triton.cdiv(m, 128) * triton.cdiv(n, columns), 2 * multiprocessors),)
+    a_in, b_in = (x if k % 16 + x.data_ptr() % 16 == 0 else copied(x, padded(len(x), k, x)) for x in (a, b))
+    out_padded = out if n % 8 == 0 else padded(m, n, out)
+    num_sms = torch.cuda.get_device_properties(a.device).multi_processor_count
+    block_n = 128 if triton.cdiv(m, 128) * triton.cdiv(n, 128) >= num_sms else 64
+    grid = (min(triton.cdiv(m, 128) * triton.cdiv(n, block_n), 2 * num_sms),)
     product[grid](
-        tiles(left, 64, 128, k), tiles(right, columns, 128, k), scale_a, scale_b, tiles(made, 64, columns, n),
-        m, n, k, 64, columns, 8, max(scale_a.numel(), scale_b.numel()) > 1, num_warps=4, num_stages=3,
+        tiles(a_in, 64, 128, k), tiles(b_in, block_n, 128, k), scale_a, scale_b, tiles(out_padded, 64, block_n, n),
+        m, n, k, 64, block_n, 8, max(scale_a.numel(), scale_b.numel()) > 1, num_warps=4, num_stages=3,
     )  # fmt: skip
-    if made is not out:
-        copied(made, out)
+    if out_padded is not out:
+        copied(out_padded, out)
     return out

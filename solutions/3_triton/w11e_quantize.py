@@ -36,46 +36,46 @@ import torch
 import triton
 import triton.language as tl
 
-LARGEST = {"int8": 127.0, "float8_e4m3fn": 448.0}
+QMAX = {"int8": 127.0, "float8_e4m3fn": 448.0}
 
 
 @triton.jit
 def quantize_tiles(
-    q, scale, x, rows, columns, across, down, LARGEST: tl.constexpr, SHARED: tl.constexpr,
+    q, scale, x, rows, columns, stride_sn, stride_sm, QMAX: tl.constexpr, SHARED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Quantize one tile of BLOCK_M x BLOCK_N values per program. SHARED: the tile has one scale, not one per row."""
-    row = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
-    column = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
-    inside = (row[:, None] < rows) & (column < columns)
-    place = row[:, None] * columns + column
-    value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
-    amax = tl.max(tl.abs(value), axis=1)
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    mask = (offs_m[:, None] < rows) & (offs_n < columns)
+    offs = offs_m[:, None] * columns + offs_n
+    x_tile = tl.load(x + offs, mask=mask, other=0.0).to(tl.float32)
+    amax = tl.max(tl.abs(x_tile), axis=1)
     if SHARED:
         amax = tl.zeros_like(amax) + tl.max(amax, axis=0)
-    factor = tl.where(amax == 0, 1.0, amax / LARGEST)
-    quotient = value / factor[:, None]
+    scale_tile = tl.where(amax == 0, 1.0, amax / QMAX)
+    quotient = x_tile / scale_tile[:, None]
     if q.dtype.element_ty == tl.int8:
         quotient = tl.floor(quotient + 0.5)  # the conversion to an integer truncates
-    tl.store(q + place, quotient.to(q.dtype.element_ty), mask=inside)
-    # The scale for a row of this tile is at down * row + across * tile.
-    unit = tl.program_id(0).to(tl.int64) + tl.zeros_like(row) if SHARED else row
-    first = (tl.arange(0, BLOCK_M) == 0) if SHARED else (row < rows)
-    tl.store(scale + down * unit + across * tl.program_id(1).to(tl.int64), factor, mask=first)
+    tl.store(q + offs, quotient.to(q.dtype.element_ty), mask=mask)
+    # The scale for a row of this tile is at stride_sm * row + stride_sn * tile.
+    scale_row = tl.program_id(0).to(tl.int64) + tl.zeros_like(offs_m) if SHARED else offs_m
+    scale_mask = (tl.arange(0, BLOCK_M) == 0) if SHARED else (offs_m < rows)
+    tl.store(scale + stride_sm * scale_row + stride_sn * tl.program_id(1).to(tl.int64), scale_tile, mask=scale_mask)
 
 
 def quantize(x: torch.Tensor, to: str, scales: str) -> tuple[torch.Tensor, torch.Tensor]:
     rows, columns = x.shape
-    groups, blocks = triton.cdiv(columns, 128), triton.cdiv(rows, 128)
-    shape = {"row": (rows,), "group": (groups, rows), "block": (blocks, groups)}[scales]
-    down, across = {"row": (1, 0), "group": (1, rows), "block": (groups, 1)}[scales]
-    height = {"row": 1, "group": 8, "block": 128}[scales]
-    width = triton.next_power_of_2(columns) if scales == "row" else 128
+    num_groups, num_blocks = triton.cdiv(columns, 128), triton.cdiv(rows, 128)
+    shape = {"row": (rows,), "group": (num_groups, rows), "block": (num_blocks, num_groups)}[scales]
+    stride_sm, stride_sn = {"row": (1, 0), "group": (1, rows), "block": (num_groups, 1)}[scales]
+    block_m = {"row": 1, "group": 8, "block": 128}[scales]
+    block_n = triton.next_power_of_2(columns) if scales == "row" else 128
     q = torch.empty(rows, columns, dtype=getattr(torch, to), device=x.device)
     scale = torch.empty(shape, dtype=torch.float32, device=x.device)
-    grid = (triton.cdiv(rows, height), triton.cdiv(columns, width))
-    warps = 8 if height * width >= 8192 else 4
+    grid = (triton.cdiv(rows, block_m), triton.cdiv(columns, block_n))
+    warps = 8 if block_m * block_n >= 8192 else 4
     quantize_tiles[grid](
-        q, scale, x, rows, columns, across, down, LARGEST[to], scales == "block", height, width, num_warps=warps
+        q, scale, x, rows, columns, stride_sn, stride_sm, QMAX[to], scales == "block", block_m, block_n, num_warps=warps
     )
     return q, scale

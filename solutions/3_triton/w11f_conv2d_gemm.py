@@ -37,31 +37,31 @@ def conv2d_tiles(
     SIDE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Compute one tile of BLOCK_M pixels x BLOCK_N filters per program."""
-    across = tl.cdiv(filters, BLOCK_N)
-    pixel = (tl.program_id(0) // across).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
-    filter_ = (tl.program_id(0) % across).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    num_pid_n = tl.cdiv(filters, BLOCK_N)
+    pixel = (tl.program_id(0) // num_pid_n).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    filter_ = (tl.program_id(0) % num_pid_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     row = pixel // width % height
     column = pixel % width
     blocks = tl.cdiv(channels, BLOCK_K)
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for step in range(SIDE * SIDE * blocks):
-        tap = step // blocks
+    for k_step in range(SIDE * SIDE * blocks):
+        tap = k_step // blocks
         r = tap // SIDE - SIDE // 2
         s = tap % SIDE - SIDE // 2
-        c = step % blocks * BLOCK_K + tl.arange(0, BLOCK_K)
+        ch = k_step % blocks * BLOCK_K + tl.arange(0, BLOCK_K)
         # In the flat order of pixels, (i, -1) would be the last pixel of the row above, so the mask needs i and j.
-        inside = (pixel < pixels) & (row + r >= 0) & (row + r < height) & (column + s >= 0) & (column + s < width)
+        mask = (pixel < pixels) & (row + r >= 0) & (row + r < height) & (column + s >= 0) & (column + s < width)
         a = tl.load(
-            x + (pixel + r * width + s)[:, None] * channels + c, mask=inside[:, None] & (c < channels), other=0.0
+            x + (pixel + r * width + s)[:, None] * channels + ch, mask=mask[:, None] & (ch < channels), other=0.0
         )
         b = tl.load(
-            w + (filter_ * (SIDE * SIDE) + tap)[None, :] * channels + c[:, None],
-            mask=(filter_ < filters)[None, :] & (c < channels)[:, None],
+            w + (filter_ * (SIDE * SIDE) + tap)[None, :] * channels + ch[:, None],
+            mask=(filter_ < filters)[None, :] & (ch < channels)[:, None],
             other=0.0,
         )
         acc = tl.dot(a, b, acc)
-    inside = (pixel < pixels)[:, None] & (filter_ < filters)
-    tl.store(out + pixel[:, None] * filters + filter_, acc.to(tl.bfloat16), mask=inside)
+    mask = (pixel < pixels)[:, None] & (filter_ < filters)
+    tl.store(out + pixel[:, None] * filters + filter_, acc.to(tl.bfloat16), mask=mask)
 
 
 def conv2d(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

@@ -43,51 +43,51 @@ BEFORE_AMPERE = {64: (64, 32, 4, 1), 128: (64, 32, 4, 1), 256: (32, 32, 4, 1)}
 
 
 @triton.jit
-def attend(query, out, total, top, k, v, kv_head, first, last, row, tokens, scale,
-           KEYS: tl.constexpr, HEAD: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
-    """Add the keys from first to last to the sums of a block of queries. MASKED: not every query sees every key."""
-    for start in tl.range(first, last, KEYS):
-        scores = tl.dot(query, k.load([kv_head, start, 0]).reshape(KEYS, HEAD).T)
+def attend(q, acc, l_i, m_i, desc_k, desc_v, kv_head, lo, hi, offs_m, tokens, scale,
+           BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
+    """Add the keys from lo to hi to acc and l_i of a block of queries. MASKED: not every query sees every key."""
+    for start_n in tl.range(lo, hi, BLOCK_N):
+        qk = tl.dot(q, desc_k.load([kv_head, start_n, 0]).reshape(BLOCK_N, HEAD_DIM).T)
         if MASKED:
-            key = start + tl.arange(0, KEYS)[None, :]
-            scores = tl.where(key <= row[:, None] if CAUSAL else key < tokens, scores, -float("inf"))
-        larger = tl.maximum(top, tl.max(scores, axis=1) * scale)
-        share = tl.exp2(scores * scale - larger[:, None])
-        shrink = tl.exp2(top - larger)
-        total = total * shrink + tl.sum(share, axis=1)
-        out = out * shrink[:, None]
-        out = tl.dot(share.to(query.dtype), v.load([kv_head, start, 0]).reshape(KEYS, HEAD), out)
-        top = larger
-    return out, total, top
+            offs_n = start_n + tl.arange(0, BLOCK_N)[None, :]
+            qk = tl.where(offs_n <= offs_m[:, None] if CAUSAL else offs_n < tokens, qk, -float("inf"))
+        m_new = tl.maximum(m_i, tl.max(qk, axis=1) * scale)
+        p = tl.exp2(qk * scale - m_new[:, None])
+        alpha = tl.exp2(m_i - m_new)
+        l_i = l_i * alpha + tl.sum(p, axis=1)
+        acc = acc * alpha[:, None]
+        acc = tl.dot(p.to(q.dtype), desc_v.load([kv_head, start_n, 0]).reshape(BLOCK_N, HEAD_DIM), acc)
+        m_i = m_new
+    return acc, l_i, m_i
 
 
 @triton.jit(do_not_specialize=["tokens", "group"])
-def flash_attention_forward(out_ptr, lse_ptr, q, k, v, tokens, group, scale, QUERIES: tl.constexpr,
-                            KEYS: tl.constexpr, HEAD: tl.constexpr, CAUSAL: tl.constexpr):  # fmt: skip
-    """Compute the attention of QUERIES queries of a head per program."""
-    blocks = tl.cdiv(tokens, QUERIES)
+def flash_attention_forward(desc_o, lse_ptr, desc_q, desc_k, desc_v, tokens, group, scale, BLOCK_M: tl.constexpr,
+                            BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr):  # fmt: skip
+    """Compute the attention of BLOCK_M queries of a head per program."""
+    blocks = tl.cdiv(tokens, BLOCK_M)
     head, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     if CAUSAL:  # the longest first, of some heads at a time, whose keys stay in L2
         first = head // HEADS_AT_A_TIME * HEADS_AT_A_TIME
         width = tl.minimum(HEADS_AT_A_TIME, tl.num_programs(0) // blocks - first)
         turn = tl.program_id(0) - first * blocks
         head, block = first + turn % width, blocks - 1 - turn // width
-    begin = block * QUERIES
-    row = begin + tl.arange(0, QUERIES)
-    last = tl.minimum(begin + QUERIES, tokens) if CAUSAL else tokens
-    whole = (begin if CAUSAL else tokens) // KEYS * KEYS  # every query sees every key before this one
-    query = q.load([head, begin, 0]).reshape(QUERIES, HEAD)
-    out = tl.zeros([QUERIES, HEAD], tl.float32)
-    total = tl.zeros([QUERIES], tl.float32)
-    top = tl.full([QUERIES], -float("inf"), tl.float32)
+    start_m = block * BLOCK_M
+    offs_m = start_m + tl.arange(0, BLOCK_M)
+    hi = tl.minimum(start_m + BLOCK_M, tokens) if CAUSAL else tokens
+    whole = (start_m if CAUSAL else tokens) // BLOCK_N * BLOCK_N  # every query sees every key before this one
+    q = desc_q.load([head, start_m, 0]).reshape(BLOCK_M, HEAD_DIM)
+    acc = tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)
+    l_i = tl.zeros([BLOCK_M], tl.float32)
+    m_i = tl.full([BLOCK_M], -float("inf"), tl.float32)
     kv_head = head // group
-    out, total, top = attend(query, out, total, top, k, v, kv_head, 0, whole, row, tokens, scale,
-                             KEYS, HEAD, CAUSAL, False)  # fmt: skip
-    out, total, top = attend(query, out, total, top, k, v, kv_head, whole, last, row, tokens, scale,
-                             KEYS, HEAD, CAUSAL, True)  # fmt: skip
-    out *= (1 / total)[:, None]
-    out_ptr.store([head, begin, 0], out.to(query.dtype).reshape(1, QUERIES, HEAD))
-    tl.store(lse_ptr + head.to(tl.int64) * tokens + row, (top + tl.log2(total)) * LN_2, mask=row < tokens)
+    acc, l_i, m_i = attend(q, acc, l_i, m_i, desc_k, desc_v, kv_head, 0, whole, offs_m, tokens, scale,
+                           BLOCK_N, HEAD_DIM, CAUSAL, False)  # fmt: skip
+    acc, l_i, m_i = attend(q, acc, l_i, m_i, desc_k, desc_v, kv_head, whole, hi, offs_m, tokens, scale,
+                           BLOCK_N, HEAD_DIM, CAUSAL, True)  # fmt: skip
+    acc *= (1 / l_i)[:, None]
+    desc_o.store([head, start_m, 0], acc.to(q.dtype).reshape(1, BLOCK_M, HEAD_DIM))
+    tl.store(lse_ptr + head.to(tl.int64) * tokens + offs_m, (m_i + tl.log2(l_i)) * LN_2, mask=offs_m < tokens)
 
 
 def flash_attention(
@@ -96,11 +96,11 @@ def flash_attention(
     out, lse = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)
     batch, heads, tokens, head = q.shape
     ampere = torch.cuda.get_device_capability() >= (8, 0)
-    queries, keys, warps, stages = (TILES if ampere else BEFORE_AMPERE)[head]
-    inputs = tiles(q, queries), tiles(k, keys), tiles(v, keys)
+    block_m, block_n, warps, stages = (TILES if ampere else BEFORE_AMPERE)[head]
+    inputs = tiles(q, block_m), tiles(k, block_n), tiles(v, block_n)
     sizes = tokens, heads // k.shape[1], head**-0.5 * LOG2_E
-    flash_attention_forward[batch * heads * triton.cdiv(tokens, queries),](
-        tiles(out, queries), lse, *inputs, *sizes, queries, keys, head, causal, num_warps=warps, num_stages=stages
+    flash_attention_forward[batch * heads * triton.cdiv(tokens, block_m),](
+        tiles(out, block_m), lse, *inputs, *sizes, block_m, block_n, head, causal, num_warps=warps, num_stages=stages
     )
     return out, lse
 

@@ -48,107 +48,107 @@ TILES = {
 
 @triton.jit
 def add_keys(
-    dq, query, upper, k, v, lse2, delta, at, low, high, tokens, fold, kv_head, MASKED: tl.constexpr,
-    CAUSAL: tl.constexpr, HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
+    dq, q, do, desc_k, desc_v, lse2, delta, offs_m, lo, hi, tokens, qk_scale, kv_head, MASKED: tl.constexpr,
+    CAUSAL: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Add the contribution of the keys from low to high to dq of a block of queries. MASKED: some keys are hidden."""
-    for begin in tl.range(low, high, KEYS, num_stages=STAGES):
-        key = k.load([kv_head, begin, 0]).reshape([KEYS, HEAD])
-        value = v.load([kv_head, begin, 0]).reshape([KEYS, HEAD])
-        scores = tl.dot(query, key.T)
-        dp = tl.dot(upper, value.T, tl.zeros([QUERIES, KEYS], tl.float32) - delta[:, None])  # begins at -delta
-        p = tl.exp2(scores * fold - lse2[:, None])
+    """Add the contribution of the keys from lo to hi to dq of a block of queries. MASKED: some keys are hidden."""
+    for start_n in tl.range(lo, hi, BLOCK_N, num_stages=STAGES):
+        k = desc_k.load([kv_head, start_n, 0]).reshape([BLOCK_N, HEAD_DIM])
+        v = desc_v.load([kv_head, start_n, 0]).reshape([BLOCK_N, HEAD_DIM])
+        qk = tl.dot(q, k.T)
+        dp = tl.dot(do, v.T, tl.zeros([BLOCK_M, BLOCK_N], tl.float32) - delta[:, None])  # begins at -delta
+        p = tl.exp2(qk * qk_scale - lse2[:, None])
         if MASKED:
-            column = (begin + tl.arange(0, KEYS))[None, :]
-            p = tl.where(column <= at[:, None] if CAUSAL else column < tokens, p, 0.0)
-        dq = tl.dot((p * dp).to(key.dtype), key, dq)
+            offs_n = (start_n + tl.arange(0, BLOCK_N))[None, :]
+            p = tl.where(offs_n <= offs_m[:, None] if CAUSAL else offs_n < tokens, p, 0.0)
+        dq = tl.dot((p * dp).to(k.dtype), k, dq)
     return dq
 
 
 @triton.jit(do_not_specialize=["tokens", "group"])
 def gradient_of_queries(
-    dq, lses, deltas, q, k, v, out, lse, dout, tokens, padded, scale, group, CAUSAL: tl.constexpr, RAGGED: tl.constexpr,
-    HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
+    desc_dq, lses, deltas, desc_q, k, v, desc_o, lse, desc_do, tokens, padded, scale, group, CAUSAL: tl.constexpr,
+    RAGGED: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Compute dq for QUERIES queries of a head, and lses and deltas for the other kernel, padded to whole blocks.
+    """Compute dq for BLOCK_M queries of a head, and lses and deltas for the other kernel, padded to whole blocks.
 
     RAGGED: the last block of keys is not full.
     """
-    blocks = tl.cdiv(tokens, QUERIES)
+    blocks = tl.cdiv(tokens, BLOCK_M)
     head = tl.program_id(0) // blocks
-    first = (blocks - 1 - tl.program_id(0) % blocks) * QUERIES  # those that see the most keys begin first
-    query = q.load([head, first, 0]).reshape([QUERIES, HEAD])
-    upper = dout.load([head, first, 0]).reshape([QUERIES, HEAD])
-    result = out.load([head, first, 0]).reshape([QUERIES, HEAD])
-    delta = tl.sum(upper.to(tl.float32) * result.to(tl.float32), axis=1)
-    at = first + tl.arange(0, QUERIES)
-    lse2 = tl.load(lse + head.to(tl.int64) * tokens + at, mask=at < tokens, other=float("inf")) * LOG2_E
-    tl.store(lses + head.to(tl.int64) * padded + at, lse2)  # infinite past the last query, so that p is 0 there
-    tl.store(deltas + head.to(tl.int64) * padded + at, delta)
-    fold = scale * LOG2_E
-    total = tl.zeros([QUERIES, HEAD], tl.float32)
-    seen_by_all = first // KEYS * KEYS if CAUSAL else tokens
-    total = add_keys(total, query, upper, k, v, lse2, delta, at, 0, seen_by_all, tokens, fold, head // group,
-                     RAGGED, CAUSAL, HEAD, QUERIES, KEYS, STAGES)  # fmt: skip
+    start_m = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK_M  # those that see the most keys begin first
+    q = desc_q.load([head, start_m, 0]).reshape([BLOCK_M, HEAD_DIM])
+    do = desc_do.load([head, start_m, 0]).reshape([BLOCK_M, HEAD_DIM])
+    o = desc_o.load([head, start_m, 0]).reshape([BLOCK_M, HEAD_DIM])
+    delta = tl.sum(do.to(tl.float32) * o.to(tl.float32), axis=1)
+    offs_m = start_m + tl.arange(0, BLOCK_M)
+    lse2 = tl.load(lse + head.to(tl.int64) * tokens + offs_m, mask=offs_m < tokens, other=float("inf")) * LOG2_E
+    tl.store(lses + head.to(tl.int64) * padded + offs_m, lse2)  # infinite past the last query, so that p is 0 there
+    tl.store(deltas + head.to(tl.int64) * padded + offs_m, delta)
+    qk_scale = scale * LOG2_E
+    dq = tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)
+    seen_by_all = start_m // BLOCK_N * BLOCK_N if CAUSAL else tokens
+    dq = add_keys(dq, q, do, k, v, lse2, delta, offs_m, 0, seen_by_all, tokens, qk_scale, head // group,
+                  RAGGED, CAUSAL, HEAD_DIM, BLOCK_M, BLOCK_N, STAGES)  # fmt: skip
     if CAUSAL:
-        end = tl.minimum(first + QUERIES, tokens)
-        total = add_keys(total, query, upper, k, v, lse2, delta, at, seen_by_all, end, tokens, fold, head // group,
-                         True, CAUSAL, HEAD, QUERIES, KEYS, STAGES)  # fmt: skip
-    dq.store([head, first, 0], (total * scale).to(query.dtype).reshape([1, QUERIES, HEAD]))
+        hi = tl.minimum(start_m + BLOCK_M, tokens)
+        dq = add_keys(dq, q, do, k, v, lse2, delta, offs_m, seen_by_all, hi, tokens, qk_scale, head // group,
+                      True, CAUSAL, HEAD_DIM, BLOCK_M, BLOCK_N, STAGES)  # fmt: skip
+    desc_dq.store([head, start_m, 0], (dq * scale).to(q.dtype).reshape([1, BLOCK_M, HEAD_DIM]))
 
 
 @triton.jit
 def add_queries(
-    dk, dv, key, value, q, dout, lses, deltas, at, low, high, fold, head, CAUSAL: tl.constexpr,
-    HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
+    dk, dv, k, v, desc_q, desc_do, lses, deltas, offs_n, lo, hi, qk_scale, head, CAUSAL: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Add the contribution of the queries from low to high to dk and dv of a block of keys.
+    """Add the contribution of the queries from lo to hi to dk and dv of a block of keys.
 
-    Here keys are the rows of the tiles. One GEMM leaves p and ds in the registers from which the next reads its left
+    Here keys are the rows of the tiles. One GEMM leaves pT and dsT in the registers from which the next reads its left
     operand, so they never go through shared memory.
     """
-    for begin in tl.range(low, high, QUERIES, num_stages=STAGES):
-        query = q.load([head, begin, 0]).reshape([QUERIES, HEAD])
-        upper = dout.load([head, begin, 0]).reshape([QUERIES, HEAD])
-        column = begin + tl.arange(0, QUERIES)
-        lse2 = tl.load(lses + column)
-        delta = tl.load(deltas + column)
-        scores = tl.dot(key, query.T)
-        dp = tl.dot(value, upper.T, tl.zeros(scores.shape, tl.float32) - delta[None, :])  # begins at -delta
-        p = tl.exp2(scores * fold - lse2[None, :])
+    for start_m in tl.range(lo, hi, BLOCK_M, num_stages=STAGES):
+        q = desc_q.load([head, start_m, 0]).reshape([BLOCK_M, HEAD_DIM])
+        do = desc_do.load([head, start_m, 0]).reshape([BLOCK_M, HEAD_DIM])
+        offs_m = start_m + tl.arange(0, BLOCK_M)
+        lse2 = tl.load(lses + offs_m)
+        delta = tl.load(deltas + offs_m)
+        qkT = tl.dot(k, q.T)
+        dpT = tl.dot(v, do.T, tl.zeros(qkT.shape, tl.float32) - delta[None, :])  # begins at -delta
+        pT = tl.exp2(qkT * qk_scale - lse2[None, :])
         if CAUSAL:  # in every tile: a second loop without the mask costs registers, and ptxas would spill some
-            p = tl.where(at[:, None] <= column[None, :], p, 0.0)
-        dv = tl.dot(p.to(query.dtype), upper, dv)
-        ds = p * dp
-        dk = tl.dot(ds.to(query.dtype), query, dk)
+            pT = tl.where(offs_n[:, None] <= offs_m[None, :], pT, 0.0)
+        dv = tl.dot(pT.to(q.dtype), do, dv)
+        dsT = pT * dpT
+        dk = tl.dot(dsT.to(q.dtype), q, dk)
     return dk, dv
 
 
 @triton.jit(do_not_specialize=["tokens", "group"])
 def gradients_of_keys(
-    dk, dv, lses, deltas, q, k, v, dout, tokens, padded, scale, group, CAUSAL: tl.constexpr,
-    HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
+    desc_dk, desc_dv, lses, deltas, desc_q, desc_k, desc_v, desc_do, tokens, padded, scale, group, CAUSAL: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Compute dk and dv for KEYS keys of a key head, summed over the query heads that read it.
+    """Compute dk and dv for BLOCK_N keys of a key head, summed over the query heads that read it.
 
     Keys past the last key need no mask: they are separate rows in every GEMM, and these rows are not stored.
     """
-    blocks = tl.cdiv(tokens, KEYS)
+    blocks = tl.cdiv(tokens, BLOCK_N)
     kv_head = tl.program_id(0) // blocks
-    first = tl.program_id(0) % blocks * KEYS
-    key = k.load([kv_head, first, 0]).reshape([KEYS, HEAD])
-    value = v.load([kv_head, first, 0]).reshape([KEYS, HEAD])
-    at = first + tl.arange(0, KEYS)
-    of_k = tl.zeros([KEYS, HEAD], tl.float32)
-    of_v = tl.zeros([KEYS, HEAD], tl.float32)
-    fold = scale * LOG2_E
+    start_n = tl.program_id(0) % blocks * BLOCK_N
+    k = desc_k.load([kv_head, start_n, 0]).reshape([BLOCK_N, HEAD_DIM])
+    v = desc_v.load([kv_head, start_n, 0]).reshape([BLOCK_N, HEAD_DIM])
+    offs_n = start_n + tl.arange(0, BLOCK_N)
+    dk = tl.zeros([BLOCK_N, HEAD_DIM], tl.float32)
+    dv = tl.zeros([BLOCK_N, HEAD_DIM], tl.float32)
+    qk_scale = scale * LOG2_E
     for head in range(kv_head * group, kv_head * group + group):
-        of_lse, of_delta = lses + head.to(tl.int64) * padded, deltas + head.to(tl.int64) * padded
-        begin = first if CAUSAL else 0
-        of_k, of_v = add_queries(of_k, of_v, key, value, q, dout, of_lse, of_delta, at, begin, tokens, fold,
-                                 head, CAUSAL, HEAD, QUERIES, KEYS, STAGES)  # fmt: skip
-    dk.store([kv_head, first, 0], (of_k * scale).to(key.dtype).reshape([1, KEYS, HEAD]))
-    dv.store([kv_head, first, 0], of_v.to(key.dtype).reshape([1, KEYS, HEAD]))
+        lse_head, delta_head = lses + head.to(tl.int64) * padded, deltas + head.to(tl.int64) * padded
+        start_m = start_n if CAUSAL else 0
+        dk, dv = add_queries(dk, dv, k, v, desc_q, desc_do, lse_head, delta_head, offs_n, start_m, tokens, qk_scale,
+                             head, CAUSAL, HEAD_DIM, BLOCK_M, BLOCK_N, STAGES)  # fmt: skip
+    desc_dk.store([kv_head, start_n, 0], (dk * scale).to(k.dtype).reshape([1, BLOCK_N, HEAD_DIM]))
+    desc_dv.store([kv_head, start_n, 0], dv.to(k.dtype).reshape([1, BLOCK_N, HEAD_DIM]))
 
 
 def flash_attention_backward(
@@ -169,22 +169,22 @@ def flash_attention_backward(
     def boxes(rows: int, *tensors: torch.Tensor) -> list[TensorDescriptor]:
         return [TensorDescriptor.from_tensor(x.view(-1, tokens, head), [1, rows, head]) for x in tensors]
 
-    queries, keys, stages, warps = for_queries
-    padded = triton.cdiv(tokens, queries) * queries
+    block_m, block_n, stages, warps = for_queries
+    padded = triton.cdiv(tokens, block_m) * block_m
     lses, deltas = (torch.empty(batch * heads, padded, dtype=torch.float32, device=q.device) for _ in range(2))
-    of_dq, of_q, of_out, of_dout = boxes(queries, dq, q, out, dout)
-    of_k, of_v = boxes(keys, k, v)
-    ragged = not causal and tokens % keys > 0
-    gradient_of_queries[triton.cdiv(tokens, queries) * batch * heads,](
-        of_dq, lses, deltas, of_q, of_k, of_v, of_out, lse, of_dout, tokens, padded, head**-0.5, group,
-        causal, ragged, head, queries, keys, stages, num_warps=warps,
+    desc_dq, desc_q, desc_o, desc_do = boxes(block_m, dq, q, out, dout)
+    desc_k, desc_v = boxes(block_n, k, v)
+    ragged = not causal and tokens % block_n > 0
+    gradient_of_queries[triton.cdiv(tokens, block_m) * batch * heads,](
+        desc_dq, lses, deltas, desc_q, desc_k, desc_v, desc_o, lse, desc_do, tokens, padded, head**-0.5, group,
+        causal, ragged, head, block_m, block_n, stages, num_warps=warps,
     )  # fmt: skip
 
-    queries, keys, stages, warps = for_keys
-    of_q, of_dout = boxes(queries, q, dout)
-    of_dk, of_dv, of_k, of_v = boxes(keys, dk, dv, k, v)
-    gradients_of_keys[triton.cdiv(tokens, keys) * batch * heads // group,](
-        of_dk, of_dv, lses, deltas, of_q, of_k, of_v, of_dout, tokens, padded, head**-0.5, group,
-        causal, head, queries, keys, stages, num_warps=warps,
+    block_m, block_n, stages, warps = for_keys
+    desc_q, desc_do = boxes(block_m, q, dout)
+    desc_dk, desc_dv, desc_k, desc_v = boxes(block_n, dk, dv, k, v)
+    gradients_of_keys[triton.cdiv(tokens, block_n) * batch * heads // group,](
+        desc_dk, desc_dv, lses, deltas, desc_q, desc_k, desc_v, desc_do, tokens, padded, head**-0.5, group,
+        causal, head, block_m, block_n, stages, num_warps=warps,
     )  # fmt: skip
     return dq, dk, dv

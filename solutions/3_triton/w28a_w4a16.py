@@ -67,38 +67,38 @@ UNPACK = tl.constexpr("{ .reg .b32 pair; lop3.b32 pair, $2, 0x000f000f, $3, 0xea
 
 
 @triton.jit
-def unpack_pair(word, x, MAGIC: tl.constexpr):
+def unpack_pair(offs_w, x, MAGIC: tl.constexpr):
     """Return BIAS + q, in the dtype of x, for the weights in the lowest bits of both halves of each word."""
-    return tl.inline_asm_elementwise(UNPACK, "=h,=h,r,r", [word, MAGIC], (x.dtype, x.dtype), is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(UNPACK, "=h,=h,r,r", [offs_w, MAGIC], (x.dtype, x.dtype), is_pure=True, pack=1)
 
 
 @triton.jit(do_not_specialize=["M", "N"])
 def w4a16_kernel(out_ptr, x_ptr, packed_ptr, scale_ptr, zero_ptr, M, N, WORDS,
                  MAGIC: tl.constexpr, BIAS: tl.constexpr, WARPS: tl.constexpr,
-                 BLOCK_N: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip
+                 BLOCK_N: tl.constexpr, BLOCK_M: tl.constexpr):  # fmt: skip
     """Compute BLOCK_N columns of the output for all rows, one group of 128 along k at a time. WORDS is k / 8."""
-    row = tl.arange(0, ROWS)
+    offs_m = tl.arange(0, BLOCK_M)
     i = tl.arange(0, BLOCK_N)
-    loaded = tl.program_id(0) * BLOCK_N + i
+    offs_load = tl.program_id(0) * BLOCK_N + i
     # A load gives a warp 8 neighboring columns of every 8 WARPS. An mma takes 16 from it: those of two such parts.
     i = i // (16 * WARPS) * (16 * WARPS) + i // 8 % 2 * (8 * WARPS) + i // 16 % WARPS * 8 + i % 8
-    column = tl.program_id(0) * BLOCK_N + i
+    offs_n = tl.program_id(0) * BLOCK_N + i
     groups = tl.cdiv(WORDS, 16)
-    next_scale = tl.load(scale_ptr + column, mask=column < N, other=0.0)
-    next_zero = tl.load(zero_ptr + column, mask=column < N, other=0)
-    acc = tl.zeros([BLOCK_N, ROWS], tl.float32)
+    next_scale = tl.load(scale_ptr + offs_n, mask=offs_n < N, other=0.0)
+    next_zero = tl.load(zero_ptr + offs_n, mask=offs_n < N, other=0)
+    acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
     for group in tl.range(0, groups, num_stages=3):
-        word = group * 16 + tl.arange(0, 16)
-        packed = tl.load(packed_ptr + loaded[:, None].to(tl.int64) * WORDS + word[None, :],
-                         mask=(loaded < N)[:, None] & (word < WORDS)[None, :], other=0)  # fmt: skip
-        p = group * 128 + tl.arange(0, 128)
-        x = tl.load(x_ptr + row[:, None] * (8 * WORDS) + p[None, :],
-                    mask=(row < M)[:, None] & (p < 8 * WORDS)[None, :], other=0.0)  # fmt: skip
+        offs_w = group * 16 + tl.arange(0, 16)
+        packed = tl.load(packed_ptr + offs_load[:, None].to(tl.int64) * WORDS + offs_w[None, :],
+                         mask=(offs_load < N)[:, None] & (offs_w < WORDS)[None, :], other=0)  # fmt: skip
+        offs_k = group * 128 + tl.arange(0, 128)
+        x = tl.load(x_ptr + offs_m[:, None] * (8 * WORDS) + offs_k[None, :],
+                    mask=(offs_m < M)[:, None] & (offs_k < 8 * WORDS)[None, :], other=0.0)  # fmt: skip
         # num_stages doesn't apply to loads of 1 or 2 bytes per thread. These are for the next iteration.
         scale, zero = next_scale.to(tl.float32), (BIAS + next_zero.to(tl.int32)).to(x.dtype)
-        of_group = (group + 1).to(tl.int64) * N + column
-        next_scale = tl.load(scale_ptr + of_group, mask=(column < N) & (group + 1 < groups), other=0.0)
-        next_zero = tl.load(zero_ptr + of_group, mask=(column < N) & (group + 1 < groups), other=0)
+        group_offs = (group + 1).to(tl.int64) * N + offs_n
+        next_scale = tl.load(scale_ptr + group_offs, mask=(offs_n < N) & (group + 1 < groups), other=0.0)
+        next_zero = tl.load(zero_ptr + group_offs, mask=(offs_n < N) & (group + 1 < groups), other=0)
         low0, high0 = unpack_pair(packed, x, MAGIC)
         low1, high1 = unpack_pair(packed >> 4, x, MAGIC)
         low2, high2 = unpack_pair(packed >> 8, x, MAGIC)
@@ -108,22 +108,22 @@ def w4a16_kernel(out_ptr, x_ptr, packed_ptr, scale_ptr, zero_ptr, M, N, WORDS,
         # A lane has 32 neighbors along k, and an mma takes 2 of each 8 from it: x comes in the same order.
         q = tl.reshape(tl.join(low, high), [BLOCK_N // (16 * WARPS), 2, WARPS, 8, 4, 16, 2])
         q = tl.reshape(tl.permute(q, [0, 2, 1, 3, 5, 4, 6]), [BLOCK_N, 128])
-        x = tl.reshape(tl.permute(tl.reshape(x, [ROWS, 4, 16, 2]), [0, 2, 1, 3]), [ROWS, 128])
+        x = tl.reshape(tl.permute(tl.reshape(x, [BLOCK_M, 4, 16, 2]), [0, 2, 1, 3]), [BLOCK_M, 128])
         # Past the end of k, q - zero is not 0, but x is.
         weight = q - zero[:, None]
         acc += tl.dot(weight, x.T) * scale[:, None]
-    tl.store(out_ptr + row[None, :] * N + column[:, None], acc.to(out_ptr.dtype.element_ty),
-             mask=(column < N)[:, None] & (row < M)[None, :])  # fmt: skip
+    tl.store(out_ptr + offs_m[None, :] * N + offs_n[:, None], acc.to(out_ptr.dtype.element_ty),
+             mask=(offs_n < N)[:, None] & (offs_m < M)[None, :])  # fmt: skip
 
 
 def w4a16(x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
     m, k = x.shape
     n = len(packed)
     out = x.new_empty(m, n)
-    rows = max(16, triton.next_power_of_2(m))
-    block_n = 128 if rows > 32 else 64  # every program reads x, so large tiles read it less often
+    block_m = max(16, triton.next_power_of_2(m))
+    block_n = 128 if block_m > 32 else 64  # every program reads x, so large tiles read it less often
     grid = (triton.cdiv(n, block_n),)
     w4a16_kernel[grid](
-        out, x, packed, scale, zero, m, n, k // 8, *MAGIC[x.dtype], WARPS, block_n, rows, num_warps=WARPS
+        out, x, packed, scale, zero, m, n, k // 8, *MAGIC[x.dtype], WARPS, block_n, block_m, num_warps=WARPS
     )
     return out

@@ -59,7 +59,7 @@ ROUNDS = 4
 PROGRAMS = 528
 """The smallest number of programs for a long context: four for each SM of an H200."""
 
-MOST_PARTS = 128
+MAX_PARTS = 128
 """Parts of one head that combine_kernel can read at once."""
 
 
@@ -72,18 +72,18 @@ def split_kernel(parts_ptr, lse_ptr, q_ptr, k_ptr, v_ptr, k_scale_ptr, v_scale_p
     split = tl.program_id(1)
     first = split * tokens_per_part
     last = tl.minimum(first + tokens_per_part, tokens)
-    column = tl.arange(0, HEAD)
-    q = tl.load(q_ptr + head * HEAD + column).to(tl.float32)
-    q *= tl.load(k_scale_ptr + head * HEAD + column) * scale
+    offs_d = tl.arange(0, HEAD)
+    q = tl.load(q_ptr + head * HEAD + offs_d).to(tl.float32)
+    q *= tl.load(k_scale_ptr + head * HEAD + offs_d) * scale
     acc = tl.zeros([SLOTS, HEAD], tl.float32)
     l_i = tl.zeros([SLOTS], tl.float32)
     m_i = tl.full([SLOTS], -1e38, tl.float32)  # finite, so that a slot without tokens has no inf - inf
     # Triton distributes axis 2 over threads, then axis 0. A thread has all elements of axis 1.
-    place = tl.arange(0, SLOTS)[:, None] + tl.arange(0, ROUNDS)[None, :] * SLOTS
+    offs_n = tl.arange(0, SLOTS)[:, None] + tl.arange(0, ROUNDS)[None, :] * SLOTS
     for start in tl.range(first, last, SLOTS * ROUNDS):
-        token = start + place
+        token = start + offs_n
         mask = token < last
-        offsets = (head * tokens + token)[:, :, None] * HEAD + column[None, None, :]
+        offsets = (head * tokens + token)[:, :, None] * HEAD + offs_d[None, None, :]
         k = tl.load(k_ptr + offsets, mask=mask[:, :, None], other=0.0)
         v = tl.load(v_ptr + offsets, mask=mask[:, :, None], other=0.0)
         v_scale = tl.load(v_scale_ptr + head * tokens + token, mask=mask, other=0.0)
@@ -96,10 +96,10 @@ def split_kernel(parts_ptr, lse_ptr, q_ptr, k_ptr, v_ptr, k_scale_ptr, v_scale_p
         m_i = m_new
     m = tl.max(m_i, axis=0)
     weight = tl.exp2(m_i - m)
-    total = tl.sum(l_i * weight, axis=0)
+    l_sum = tl.sum(l_i * weight, axis=0)
     slot = head * splits + split
-    tl.store(parts_ptr + slot * HEAD + column, tl.sum(acc * weight[:, None], axis=0) / total)
-    tl.store(lse_ptr + slot, m + tl.log2(total))
+    tl.store(parts_ptr + slot * HEAD + offs_d, tl.sum(acc * weight[:, None], axis=0) / l_sum)
+    tl.store(lse_ptr + slot, m + tl.log2(l_sum))
 
 
 @triton.jit(do_not_specialize=["splits"])
@@ -108,12 +108,12 @@ def combine_kernel(out_ptr, parts_ptr, lse_ptr, splits, HEAD: tl.constexpr, SPLI
     head = tl.program_id(0).to(tl.int64)
     split = tl.arange(0, SPLITS)
     slot = head * splits + split
-    column = tl.arange(0, HEAD)
+    offs_d = tl.arange(0, HEAD)
     lse = tl.load(lse_ptr + slot, mask=split < splits, other=-float("inf"))
-    part = tl.load(parts_ptr + slot[:, None] * HEAD + column[None, :], mask=(split < splits)[:, None], other=0.0)
+    part = tl.load(parts_ptr + slot[:, None] * HEAD + offs_d[None, :], mask=(split < splits)[:, None], other=0.0)
     weight = tl.exp2(lse - tl.max(lse, axis=0))
     out = tl.sum(weight[:, None] * part, axis=0) / tl.sum(weight, axis=0)
-    tl.store(out_ptr + head * HEAD + column, out.to(out_ptr.dtype.element_ty))
+    tl.store(out_ptr + head * HEAD + offs_d, out.to(out_ptr.dtype.element_ty))
 
 
 def fp8_decode(
@@ -123,7 +123,7 @@ def fp8_decode(
     out = torch.empty_like(q)
     slots = 16 * THREADS // head  # a thread loads 16 bytes of a token
     tiles = triton.cdiv(tokens, slots * ROUNDS)
-    tiles_per_part = triton.cdiv(tiles, min(MOST_PARTS, triton.cdiv(PROGRAMS, batch * heads)))
+    tiles_per_part = triton.cdiv(tiles, min(MAX_PARTS, triton.cdiv(PROGRAMS, batch * heads)))
     splits = triton.cdiv(tiles, tiles_per_part)
     parts = q.new_empty((batch * heads, splits, head), dtype=torch.float32)
     lse = q.new_empty((batch * heads, splits), dtype=torch.float32)

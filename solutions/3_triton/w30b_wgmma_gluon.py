@@ -24,56 +24,56 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared  # the name changed after Triton 3.6
 
-ROWS, COLUMNS, DEPTH, STAGES, WARPS, GROUP = 128, 256, 64, 4, 8, 8
+BLOCK_M, BLOCK_N, BLOCK_K, STAGES, WARPS, GROUP_M = 128, 256, 64, 4, 8, 8
 
 
 @gluon.jit
-def load_stage(a_desc, b_desc, row, column, step, a_tiles, b_tiles, full, STAGES: gl.constexpr, wanted):
-    """Start the copies of a step's k-tile if `wanted` is true."""
-    DEPTH: gl.constexpr = a_desc.block_type.shape[1]
-    stage = step % STAGES
+def load_stage(a_desc, b_desc, off_m, off_n, k_tile, a_tiles, b_tiles, full, STAGES: gl.constexpr, pred):
+    """Start the copies of a step's k-tile if `pred` is true."""
+    BLOCK_K: gl.constexpr = a_desc.block_type.shape[1]
+    stage = k_tile % STAGES
     bar = full.index(stage)
-    mbarrier.expect(bar, a_desc.block_type.nbytes + b_desc.block_type.nbytes, pred=wanted)
-    tma_load(a_desc, [row, step * DEPTH], bar, a_tiles.index(stage), pred=wanted)
-    tma_load(b_desc, [column, step * DEPTH], bar, b_tiles.index(stage), pred=wanted)
+    mbarrier.expect(bar, a_desc.block_type.nbytes + b_desc.block_type.nbytes, pred=pred)
+    tma_load(a_desc, [off_m, k_tile * BLOCK_K], bar, a_tiles.index(stage), pred=pred)
+    tma_load(b_desc, [off_n, k_tile * BLOCK_K], bar, b_tiles.index(stage), pred=pred)
 
 
 @gluon.jit
-def wgmma_kernel(a_desc, b_desc, out_ptr, m, n, k, STAGES: gl.constexpr, GROUP: gl.constexpr, WARPS: gl.constexpr):
-    ROWS: gl.constexpr = a_desc.block_type.shape[0]
-    DEPTH: gl.constexpr = a_desc.block_type.shape[1]
-    COLUMNS: gl.constexpr = b_desc.block_type.shape[0]
-    tiles_down, tiles_across = gl.cdiv(m, ROWS), gl.cdiv(n, COLUMNS)
-    group = gl.program_id(0) // (GROUP * tiles_across) * GROUP
-    height = gl.minimum(tiles_down - group, GROUP)
-    place = gl.program_id(0) % (GROUP * tiles_across)
-    row, column = (group + place % height) * ROWS, place // height * COLUMNS
+def wgmma_kernel(a_desc, b_desc, out_ptr, m, n, k, STAGES: gl.constexpr, GROUP_M: gl.constexpr, WARPS: gl.constexpr):
+    BLOCK_M: gl.constexpr = a_desc.block_type.shape[0]
+    BLOCK_K: gl.constexpr = a_desc.block_type.shape[1]
+    BLOCK_N: gl.constexpr = b_desc.block_type.shape[0]
+    num_pid_m, num_pid_n = gl.cdiv(m, BLOCK_M), gl.cdiv(n, BLOCK_N)
+    first_pid_m = gl.program_id(0) // (GROUP_M * num_pid_n) * GROUP_M
+    group_size_m = gl.minimum(num_pid_m - first_pid_m, GROUP_M)
+    pid_in_group = gl.program_id(0) % (GROUP_M * num_pid_n)
+    off_m, off_n = (first_pid_m + pid_in_group % group_size_m) * BLOCK_M, pid_in_group // group_size_m * BLOCK_N
 
-    a_tiles = gl.allocate_shared_memory(a_desc.dtype, [STAGES, ROWS, DEPTH], a_desc.layout)
-    b_tiles = gl.allocate_shared_memory(b_desc.dtype, [STAGES, COLUMNS, DEPTH], b_desc.layout)
+    a_tiles = gl.allocate_shared_memory(a_desc.dtype, [STAGES, BLOCK_M, BLOCK_K], a_desc.layout)
+    b_tiles = gl.allocate_shared_memory(b_desc.dtype, [STAGES, BLOCK_N, BLOCK_K], b_desc.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for index in gl.static_range(STAGES):
         mbarrier.init(full.index(index), count=1)
 
-    steps = gl.cdiv(k, DEPTH)
-    for early in gl.static_range(STAGES - 1):
-        load_stage(a_desc, b_desc, row, column, early, a_tiles, b_tiles, full, STAGES, early < steps)
+    k_tiles = gl.cdiv(k, BLOCK_K)
+    for stage_ahead in gl.static_range(STAGES - 1):
+        load_stage(a_desc, b_desc, off_m, off_n, stage_ahead, a_tiles, b_tiles, full, STAGES, stage_ahead < k_tiles)
 
     # Each warpgroup of 4 warps holds 64 rows of the accumulator, and one wgmma covers all columns.
-    FRAGMENT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, COLUMNS, 16])
-    acc = gl.zeros([ROWS, COLUMNS], gl.float32, FRAGMENT)
-    for step in range(steps):
-        stage = step % STAGES
-        mbarrier.wait(full.index(stage), step // STAGES & 1)
+    FRAGMENT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, BLOCK_N, 16])
+    acc = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, FRAGMENT)
+    for k_tile in range(k_tiles):
+        stage = k_tile % STAGES
+        mbarrier.wait(full.index(stage), k_tile // STAGES & 1)
         b_tile = b_tiles.index(stage).permute((1, 0))  # a view: k along rows
         acc = warpgroup_mma(a_tiles.index(stage), b_tile, acc, is_async=True)
         acc = warpgroup_mma_wait(1, deps=(acc,))  # the wgmma of the step before is done, and its stage is free
-        ahead = step + STAGES - 1
-        load_stage(a_desc, b_desc, row, column, ahead, a_tiles, b_tiles, full, STAGES, ahead < steps)
+        next_tile = k_tile + STAGES - 1
+        load_stage(a_desc, b_desc, off_m, off_n, next_tile, a_tiles, b_tiles, full, STAGES, next_tile < k_tiles)
     acc = warpgroup_mma_wait(0, deps=(acc,))
 
-    i = (row + gl.arange(0, ROWS, gl.SliceLayout(1, FRAGMENT)))[:, None]
-    j = (column + gl.arange(0, COLUMNS, gl.SliceLayout(0, FRAGMENT)))[None, :]
+    i = (off_m + gl.arange(0, BLOCK_M, gl.SliceLayout(1, FRAGMENT)))[:, None]
+    j = (off_n + gl.arange(0, BLOCK_N, gl.SliceLayout(0, FRAGMENT)))[None, :]
     gl.store(out_ptr + i.to(gl.int64) * n + j, acc.to(gl.bfloat16), mask=(i < m) & (j < n))
 
 
@@ -81,8 +81,8 @@ def wgmma_gemm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     (m, k), n = a.shape, b.shape[0]
     out = a.new_empty(m, n)
     swizzled = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
-    a_desc = TensorDescriptor.from_tensor(a, [ROWS, DEPTH], swizzled)
-    b_desc = TensorDescriptor.from_tensor(b, [COLUMNS, DEPTH], swizzled)
-    programs = triton.cdiv(m, ROWS) * triton.cdiv(n, COLUMNS)
-    wgmma_kernel[(programs,)](a_desc, b_desc, out, m, n, k, STAGES, GROUP, WARPS, num_warps=WARPS)
+    a_desc = TensorDescriptor.from_tensor(a, [BLOCK_M, BLOCK_K], swizzled)
+    b_desc = TensorDescriptor.from_tensor(b, [BLOCK_N, BLOCK_K], swizzled)
+    programs = triton.cdiv(m, BLOCK_M) * triton.cdiv(n, BLOCK_N)
+    wgmma_kernel[(programs,)](a_desc, b_desc, out, m, n, k, STAGES, GROUP_M, WARPS, num_warps=WARPS)
     return out

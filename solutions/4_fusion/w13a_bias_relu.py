@@ -32,18 +32,18 @@ BLOCK = 1024
 def bias_relu_block(
     out, x, bias, n, columns, reciprocal, start, EVEN: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr
 ):
-    i = tl.arange(0, BLOCK)
-    inside = start + i < n if MASKED else None
+    offs = tl.arange(0, BLOCK)
+    mask = start + offs < n if MASKED else None
     # The remainder by a multiplication: reciprocal is 2^32 / columns, truncated, so the quotient may be 1 too small.
-    place = (start % columns).to(tl.uint32) + i.to(tl.uint32)
+    pos = (start % columns).to(tl.uint32) + offs.to(tl.uint32)
     width = columns.to(tl.uint32)
-    rest = place - tl.umulhi(place, tl.full([BLOCK], reciprocal, tl.uint32)) * width
-    column = tl.where(rest < width, rest, rest - width)
+    rem = pos - tl.umulhi(pos, tl.full([BLOCK], reciprocal, tl.uint32)) * width
+    cols = tl.where(rem < width, rem, rem - width)
     if EVEN:
-        column = tl.max_contiguous(tl.multiple_of(column, 16), 16)
-    total = tl.load(x + start + i, mask=inside).to(tl.float32) + tl.load(bias + column, mask=inside).to(tl.float32)
-    positive = tl.maximum(total, 0.0, propagate_nan=tl.PropagateNan.ALL)
-    tl.store(out + start + i, positive.to(out.dtype.element_ty), mask=inside)
+        cols = tl.max_contiguous(tl.multiple_of(cols, 16), 16)
+    z = tl.load(x + start + offs, mask=mask).to(tl.float32) + tl.load(bias + cols, mask=mask).to(tl.float32)
+    y = tl.maximum(z, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    tl.store(out + start + offs, y.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit(do_not_specialize=["columns", "reciprocal"])

@@ -38,25 +38,25 @@ BLOCK = 1024
 
 
 @triton.jit
-def kept(seed, position, p, BITS: tl.constexpr, BLOCK: tl.constexpr):
+def keep_mask(seed, position, p, BITS: tl.constexpr, BLOCK: tl.constexpr):
     """Return which of BLOCK elements are kept, starting at a stream position that is a multiple of 4."""
-    EACH: tl.constexpr = 128 // BITS  # a run of Philox makes 128 bits, and begins at the position of its first element
-    a, b, c, d = tl.randint4x(seed, position // 4 + tl.arange(0, BLOCK // EACH) * (EACH // 4))
-    numbers = tl.join(tl.join(a, c), tl.join(b, d)).reshape(4 * BLOCK // EACH)  # a, b, c, d of a run, then the next run
+    RUN: tl.constexpr = 128 // BITS  # a run of Philox makes 128 bits, and begins at the position of its first element
+    a, b, c, d = tl.randint4x(seed, position // 4 + tl.arange(0, BLOCK // RUN) * (RUN // 4))
+    random = tl.join(tl.join(a, c), tl.join(b, d)).reshape(4 * BLOCK // RUN)  # a, b, c, d of a run, then the next run
     if BITS == 16:
-        numbers = tl.join(numbers & 0xFFFF, numbers >> 16).reshape(BLOCK)
-    return numbers >= (p * 2.0**BITS + 0.5).to(tl.uint32)
+        random = tl.join(random & 0xFFFF, random >> 16).reshape(BLOCK)
+    return random >= (p * 2.0**BITS + 0.5).to(tl.uint32)
 
 
 @triton.jit
 def dropout_block(
     out, x, n, p, scale, seed, offset, start, BITS: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr
 ):
-    i = start + tl.arange(0, BLOCK)
-    inside = i < n if MASKED else None
-    value = tl.load(x + i, mask=inside).to(tl.float32) * scale
-    result = tl.where(kept(seed, offset + start, p, BITS, BLOCK), value, 0.0)
-    tl.store(out + i, result.to(out.dtype.element_ty), mask=inside)
+    offs = start + tl.arange(0, BLOCK)
+    mask = offs < n if MASKED else None
+    x_scaled = tl.load(x + offs, mask=mask).to(tl.float32) * scale
+    result = tl.where(keep_mask(seed, offset + start, p, BITS, BLOCK), x_scaled, 0.0)
+    tl.store(out + offs, result.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit

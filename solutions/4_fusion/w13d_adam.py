@@ -73,21 +73,21 @@ def chunk(address, start, DTYPE: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.
 
 
 @triton.jit
-def update(row, start, inside, scalars, PARAM: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr):
+def update(row, start, mask, scalars, PARAM: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr):
     """Perform one step on a chunk of the tensor that this row of the table describes."""
     step_size, denominator, decay, beta1, rest1, beta2, rest2, eps = scalars
     p = chunk(tl.load(row), start, PARAM, BLOCK, ALIGNED)
     g = chunk(tl.load(row + 1), start, PARAM, BLOCK, ALIGNED)
     m = chunk(tl.load(row + 2), start, tl.float32, BLOCK, ALIGNED)
     v = chunk(tl.load(row + 3), start, tl.float32, BLOCK, ALIGNED)
-    grad = tl.load(g, mask=inside).to(tl.float32)
-    moment = beta1 * tl.load(m, mask=inside) + rest1 * grad
-    square = beta2 * tl.load(v, mask=inside) + rest2 * grad * grad
-    param = tl.load(p, mask=inside).to(tl.float32)
+    grad = tl.load(g, mask=mask).to(tl.float32)
+    moment = beta1 * tl.load(m, mask=mask) + rest1 * grad
+    square = beta2 * tl.load(v, mask=mask) + rest2 * grad * grad
+    param = tl.load(p, mask=mask).to(tl.float32)
     param = decay * param - step_size * moment / (tl.sqrt_rn(square) * denominator + eps)
-    tl.store(m, moment, mask=inside)
-    tl.store(v, square, mask=inside)
-    tl.store(p, param.to(PARAM), mask=inside)
+    tl.store(m, moment, mask=mask)
+    tl.store(v, square, mask=mask)
+    tl.store(p, param.to(PARAM), mask=mask)
 
 
 @triton.jit
@@ -127,24 +127,24 @@ def adamw(
     count = len(steps)
     params = tensors[:count]
     table = np.zeros(count, ROW)
-    for name, place in (("param", 0), ("grad", 1), ("exp_avg", 2), ("exp_avg_sq", 3)):
-        table[name] = [one.data_ptr() for one in tensors[place * count : (place + 1) * count]]
-    table["numel"] = [one.numel() for one in params]
+    for name, index in (("param", 0), ("grad", 1), ("exp_avg", 2), ("exp_avg_sq", 3)):
+        table[name] = [x.data_ptr() for x in tensors[index * count : (index + 1) * count]]
+    table["numel"] = [x.numel() for x in params]
     chunks = (table["numel"] + BLOCK - 1) // BLOCK
-    total = int(chunks.sum())
-    if not total:
+    num_chunks = int(chunks.sum())
+    if not num_chunks:
         return
     table["first"] = np.cumsum(chunks) - chunks
     table["aligned"] = (table["param"] | table["grad"] | table["exp_avg"] | table["exp_avg_sq"]) % ALIGNMENT == 0
-    made = np.array(steps, np.float64)
-    table["step_size"] = lr / (1 - beta1**made)
-    table["denominator"] = 1 / np.sqrt(1 - beta2**made)
+    t = np.array(steps, np.float64)
+    table["step_size"] = lr / (1 - beta1**t)
+    table["denominator"] = 1 / np.sqrt(1 - beta2**t)
     device = params[0].device
     stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
     owners = owners_of(tuple(chunks.tolist()), device, stream)
     # No wait is necessary for this copy: pageable memory is read before the call returns
     rows = torch.from_numpy(table.view(np.int64)).to(device, non_blocking=True)
     dtype = tl.bfloat16 if params[0].dtype == torch.bfloat16 else tl.float32
-    grid = (total,)
+    grid = (num_chunks,)
     scalars = 1 - lr * weight_decay, beta1, 1 - beta1, beta2, 1 - beta2, eps
     adamw_chunks[grid](rows, owners, *scalars, dtype, BLOCK, num_warps=WARPS)

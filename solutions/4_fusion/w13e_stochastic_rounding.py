@@ -57,16 +57,16 @@ def adamw_blocks(
     p, g, m, v, n, seed, stream, decay, step_size, denominator, beta1, rest1, beta2, rest2, eps, BLOCK: tl.constexpr
 ):
     """Update BLOCK elements per program."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < n
-    grad = tl.load(g + i, mask=inside).to(tl.float32)
-    moment = beta1 * tl.load(m + i, mask=inside) + rest1 * grad
-    square = beta2 * tl.load(v + i, mask=inside) + rest2 * grad * grad
-    param = tl.load(p + i, mask=inside).to(tl.float32)
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    grad = tl.load(g + offs, mask=mask).to(tl.float32)
+    moment = beta1 * tl.load(m + offs, mask=mask) + rest1 * grad
+    square = beta2 * tl.load(v + offs, mask=mask) + rest2 * grad * grad
+    param = tl.load(p + offs, mask=mask).to(tl.float32)
     param = decay * param - step_size * moment / (tl.sqrt_rn(square) * denominator + eps)
-    tl.store(m + i, moment, mask=inside)
-    tl.store(v + i, square, mask=inside)
-    tl.store(p + i, round_stochastically(param, tl.randint(seed, stream + i)), mask=inside)
+    tl.store(m + offs, moment, mask=mask)
+    tl.store(v + offs, square, mask=mask)
+    tl.store(p + offs, round_stochastically(param, tl.randint(seed, stream + offs)), mask=mask)
 
 
 def adamw(

@@ -50,55 +50,55 @@ def gelu(x):
     """Apply the formula above. triton.language has exp, exp2, and sigmoid, but no tanh."""
     z = x * (0.7978845608028654 + 0.035677408136300125 * x * x)
     tanh = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [z], tl.float32, True, 1)
-    half = 0.5 * x
-    return half + half * tanh
+    half_x = 0.5 * x
+    return half_x + half_x * tanh
 
 
-@triton.jit(do_not_specialize_on_alignment=["bias", "scale"])
+@triton.jit(do_not_specialize_on_alignment=["bias_ptr", "scale_ptr"])
 def product_with_epilogue(
-    a, b, bias, scale, residual, out, m, n, k,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
+    a_desc, b_desc, bias_ptr, scale_ptr, residual_desc, out_desc, M, N, K,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_SIZE_M: tl.constexpr,
 ):  # fmt: skip
-    """Compute tiles of ROWS x COLUMNS of out. Descriptors read 0 beyond the edge of a matrix."""
-    HALF: tl.constexpr = COLUMNS // 2
-    down, across = tl.cdiv(m, ROWS), tl.cdiv(n, COLUMNS)
+    """Compute tiles of BLOCK_M x BLOCK_N of out. Descriptors read 0 beyond the edge of a matrix."""
+    HALF: tl.constexpr = BLOCK_N // 2
+    num_pid_m, num_pid_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     # flatten merges the two loops: copies for the next tile are in flight during the epilogue of this tile
-    for tile in tl.range(tl.program_id(0), down * across, tl.num_programs(0), flatten=True):
-        # Go down GROUP tiles before the next column of tiles, so that programs in flight share rows of a and b in L2.
-        first = tile // (GROUP * across) * GROUP
-        height = min(down - first, GROUP)
-        row = (first + tile % (GROUP * across) % height) * ROWS
-        column = tile % (GROUP * across) // height * COLUMNS
+    for tile_id in tl.range(tl.program_id(0), num_pid_m * num_pid_n, tl.num_programs(0), flatten=True):
+        # Go down GROUP_SIZE_M tiles before the next column of tiles, so programs in flight share rows of a and b in L2.
+        first_pid_m = tile_id // (GROUP_SIZE_M * num_pid_n) * GROUP_SIZE_M
+        group_size_m = min(num_pid_m - first_pid_m, GROUP_SIZE_M)
+        offs_am = (first_pid_m + tile_id % (GROUP_SIZE_M * num_pid_n) % group_size_m) * BLOCK_M
+        offs_bn = tile_id % (GROUP_SIZE_M * num_pid_n) // group_size_m * BLOCK_N
 
-        total = tl.zeros((ROWS, COLUMNS), tl.float32)
-        for start in range(0, k, DEPTH):
-            total = tl.dot(a.load([row, start]), b.load([start, column]), total)
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for offs_k in range(0, K, BLOCK_K):
+            acc = tl.dot(a_desc.load([offs_am, offs_k]), b_desc.load([offs_k, offs_bn]), acc)
 
-        rows = row + tl.arange(0, ROWS)
-        of_rows = tl.load(scale + rows, mask=rows < m)[:, None]
+        offs_m = offs_am + tl.arange(0, BLOCK_M)
+        row_scale = tl.load(scale_ptr + offs_m, mask=offs_m < M)[:, None]
         # In halves, because the shared memory buffers for these copies take the space of a stage.
-        halves = tl.reshape(total, (ROWS, 2, HALF)).permute(0, 2, 1).split()
+        halves = tl.reshape(acc, (BLOCK_M, 2, HALF)).permute(0, 2, 1).split()
         for i in tl.static_range(2):
-            columns = column + i * HALF + tl.arange(0, HALF)
-            of_columns = tl.load(bias + columns, mask=columns < n).to(tl.float32)[None, :]
-            value = gelu(halves[i] + of_columns) * of_rows
-            value += residual.load([row, column + i * HALF]).to(tl.float32)
-            out.store([row, column + i * HALF], value.to(out.dtype))
+            offs_n = offs_bn + i * HALF + tl.arange(0, HALF)
+            col_bias = tl.load(bias_ptr + offs_n, mask=offs_n < N).to(tl.float32)[None, :]
+            value = gelu(halves[i] + col_bias) * row_scale
+            value += residual_desc.load([offs_am, offs_bn + i * HALF]).to(tl.float32)
+            out_desc.store([offs_am, offs_bn + i * HALF], value.to(out_desc.dtype))
 
 
 @triton.jit
 def copy_rows(out, x, columns, out_stride, x_stride, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(x + row * x_stride + column, mask=column < columns)
-    tl.store(out + row * out_stride + column, value, mask=column < columns)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + row * x_stride + cols, mask=cols < columns)
+    tl.store(out + row * out_stride + cols, value, mask=cols < columns)
 
 
-def copied(x: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
+def copied(x: torch.Tensor, dst: torch.Tensor) -> torch.Tensor:
     """Copy the columns that both matrices have, from rows with one stride to rows with another."""
-    columns = min(x.shape[1], into.shape[1])
-    copy_rows[x.shape[0], triton.cdiv(columns, 4096)](into, x, columns, into.shape[1], x.shape[1], 4096, num_warps=8)
-    return into
+    columns = min(x.shape[1], dst.shape[1])
+    copy_rows[x.shape[0], triton.cdiv(columns, 4096)](dst, x, columns, dst.shape[1], x.shape[1], 4096, num_warps=8)
+    return dst
 
 
 def pitched(x: torch.Tensor) -> torch.Tensor:
@@ -130,36 +130,36 @@ def gemm_epilogue(
         return out
     if k == 0:  # a sum of no terms is one of zeros
         k, a, b = 8, a.new_zeros(m, 8), b.new_zeros(8, n)
-    left, right, more = (
+    a_in, b_in, residual_in = (
         x if x.shape[1] % 8 + x.data_ptr() % 16 == 0 else copied(x, pitched(x)) for x in (a, b, residual)
     )
-    made = out if n % 8 == 0 else pitched(out)
+    out_padded = out if n % 8 == 0 else pitched(out)
     device = torch.cuda.get_device_properties(a.device)
-    multiprocessors = device.multi_processor_count
+    num_sms = device.multi_processor_count
     # Before Hopper, which has TMA, Triton compiles descriptors to loads, without stages in shared memory.
     tiles = tiles_in(device.shared_memory_per_block_optin) if device.major >= 9 else TILES
-    rows, columns, depth, stages, warps, _ = tile_for(multiprocessors, tiles, m, n)
-    programs = min(multiprocessors, triton.cdiv(m, rows) * triton.cdiv(n, columns))
+    block_m, block_n, block_k, stages, warps, _ = tile_for(num_sms, tiles, m, n)
+    programs = min(num_sms, triton.cdiv(m, block_m) * triton.cdiv(n, block_n))
     product_with_epilogue[programs,](
-        *(blocks(left, k, rows, depth), blocks(right, n, depth, columns), bias, scale),
-        *(blocks(x, n, rows, columns // 2) for x in (more, made)),
-        *(m, n, k, rows, columns, depth, 8),
+        *(blocks(a_in, k, block_m, block_k), blocks(b_in, n, block_k, block_n), bias, scale),
+        *(blocks(x, n, block_m, block_n // 2) for x in (residual_in, out_padded)),
+        *(m, n, k, block_m, block_n, block_k, 8),
         num_stages=stages,
         num_warps=warps,
     )
-    if made is not out:
-        copied(made, out)
+    if out_padded is not out:
+        copied(out_padded, out)
     return out
 
 
-def tile_for(multiprocessors: int, among: Sequence[Tile], m: int, n: int) -> Tile:
+def tile_for(multiprocessors: int, candidates: Sequence[Tile], m: int, n: int) -> Tile:
     """Return the tile with the least total time: the number of waves on all SMs times the time per tile."""
 
     def time(tile: Tile) -> float:
         tiles = triton.cdiv(m, tile[0]) * triton.cdiv(n, tile[1])
         return triton.cdiv(tiles, multiprocessors) * tile[0] * tile[1] / tile[-1]
 
-    return min(among, key=time)
+    return min(candidates, key=time)
 
 
 def tiles_in(shared: int) -> list[Tile]:

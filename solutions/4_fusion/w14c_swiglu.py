@@ -38,17 +38,17 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 # Rows of tiles that programs go down before they take the next column: those that run together share both in L2.
-GROUP = tl.constexpr(8)
+GROUP_SIZE_M = tl.constexpr(8)
 
 
 @triton.jit
-def tile_of(number, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Return the first row and column of a tile. The last group may have fewer than GROUP rows of tiles."""
-    down, across = tl.cdiv(m, ROWS), tl.cdiv(n, COLUMNS)
-    first = number // (GROUP * across) * GROUP
-    height = min(down - first, GROUP)
-    within = number % (GROUP * across)
-    return (first + within % height) * ROWS, within // height * COLUMNS
+def tile_of(tile_id, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Return the first row and column of a tile. The last group may have fewer than GROUP_SIZE_M rows of tiles."""
+    num_pid_m, num_pid_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    first_pid_m = tile_id // (GROUP_SIZE_M * num_pid_n) * GROUP_SIZE_M
+    group_size_m = min(num_pid_m - first_pid_m, GROUP_SIZE_M)
+    pid_in_group = tile_id % (GROUP_SIZE_M * num_pid_n)
+    return (first_pid_m + pid_in_group % group_size_m) * BLOCK_M, pid_in_group // group_size_m * BLOCK_N
 
 
 @triton.jit
@@ -64,65 +64,65 @@ def halves(x):
 
 
 @triton.jit
-def store(out, row, column, x):
+def store(out, off_m, off_n, x):
     """Store in two halves, whose smaller buffer in shared memory leaves room for another stage."""
     parts = halves(x)
     for i in tl.static_range(2):
-        out.store([row, column + i * parts[i].shape[1]], parts[i].to(out.dtype))
+        out.store([off_m, off_n + i * parts[i].shape[1]], parts[i].to(out.dtype))
 
 
 @triton.jit
 def gated_product(
-    x, w, h, kept_gate, kept_up, m, n, k,
-    KEEP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    x, w, h, kept_gate, kept_up, M, N, K,
+    KEEP: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Compute h = silu(gate) * up. The descriptor of w is (2, n, k): a block has equally many rows of gate and up.
 
     Without KEEP, kept_gate and kept_up may be None.
     """
-    tiles = tl.cdiv(m, ROWS) * tl.cdiv(n, COLUMNS)
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        row, column = tile_of(tile, m, n, ROWS, COLUMNS)
-        total = tl.zeros((ROWS, 2 * COLUMNS), tl.float32)
-        for start in range(0, k, DEPTH):
-            both = tl.reshape(w.load([0, column, start]), (2 * COLUMNS, DEPTH))
-            total = tl.dot(x.load([row, start]), both.T, total)
-        gate, up = halves(total)
+    num_tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
+    for tile_id in tl.range(tl.program_id(0), num_tiles, tl.num_programs(0), flatten=True):
+        offs_am, offs_bn = tile_of(tile_id, M, N, BLOCK_M, BLOCK_N)
+        acc = tl.zeros((BLOCK_M, 2 * BLOCK_N), tl.float32)
+        for offs_k in range(0, K, BLOCK_K):
+            w_tile = tl.reshape(w.load([0, offs_bn, offs_k]), (2 * BLOCK_N, BLOCK_K))
+            acc = tl.dot(x.load([offs_am, offs_k]), w_tile.T, acc)
+        gate, up = halves(acc)
         if KEEP:
-            store(kept_gate, row, column, gate)
-            store(kept_up, row, column, up)
-        store(h, row, column, gate * sigmoid(gate) * up)
+            store(kept_gate, offs_am, offs_bn, gate)
+            store(kept_up, offs_am, offs_bn, up)
+        store(h, offs_am, offs_bn, gate * sigmoid(gate) * up)
 
 
 @triton.jit
-def gate_backward(kept, dh, n, BLOCK: tl.constexpr):
-    """Overwrite gate and up with their gradients. A row of kept has n columns of gate, then n of up."""
+def gate_backward(gate_up, dh, N, BLOCK: tl.constexpr):
+    """Overwrite gate and up with their gradients. A row of gate_up has n columns of gate, then n of up."""
     row = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = column < n
-    of_gate, of_up = kept + row * 2 * n + column, kept + row * 2 * n + n + column
-    gate = tl.load(of_gate, mask=inside).to(tl.float32)
-    up = tl.load(of_up, mask=inside).to(tl.float32)
-    d = tl.load(dh + row * n + column, mask=inside).to(tl.float32)
-    open_ = sigmoid(gate)
-    tl.store(of_gate, (d * up * open_ * (1 + gate * (1 - open_))).to(kept.dtype.element_ty), mask=inside)
-    tl.store(of_up, (d * gate * open_).to(kept.dtype.element_ty), mask=inside)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = cols < N
+    gate_ptrs, up_ptrs = gate_up + row * 2 * N + cols, gate_up + row * 2 * N + N + cols
+    gate = tl.load(gate_ptrs, mask=mask).to(tl.float32)
+    up = tl.load(up_ptrs, mask=mask).to(tl.float32)
+    d = tl.load(dh + row * N + cols, mask=mask).to(tl.float32)
+    sig = sigmoid(gate)
+    tl.store(gate_ptrs, (d * up * sig * (1 + gate * (1 - sig))).to(gate_up.dtype.element_ty), mask=mask)
+    tl.store(up_ptrs, (d * gate * sig).to(gate_up.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def product(
-    a, b, out, m, n, k,
-    A_BY_COLUMNS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    a, b, out, M, N, K,
+    A_BY_COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Compute out = a @ b, as in week 11's matmul_persistent."""
-    tiles = tl.cdiv(m, ROWS) * tl.cdiv(n, COLUMNS)
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        row, column = tile_of(tile, m, n, ROWS, COLUMNS)
-        total = tl.zeros((ROWS, COLUMNS), tl.float32)
-        for start in range(0, k, DEPTH):
-            left = a.load([start, row]).T if A_BY_COLUMNS else a.load([row, start])
-            total = tl.dot(left, b.load([start, column]), total)
-        store(out, row, column, total)
+    num_tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
+    for tile_id in tl.range(tl.program_id(0), num_tiles, tl.num_programs(0), flatten=True):
+        offs_am, offs_bn = tile_of(tile_id, M, N, BLOCK_M, BLOCK_N)
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for offs_k in range(0, K, BLOCK_K):
+            a_tile = a.load([offs_k, offs_am]).T if A_BY_COLUMNS else a.load([offs_am, offs_k])
+            acc = tl.dot(a_tile, b.load([offs_k, offs_bn]), acc)
+        store(out, offs_am, offs_bn, acc)
 
 
 # Rows and columns of sums, depth, stages, warps, and about which share of the largest tile's speed it reaches.
@@ -140,34 +140,34 @@ def swiglu(
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     (m, k), n = x.shape, len(w) // 2
     h = x.new_empty(m, n)
-    programs, rows, columns, depth, options = plan(x.device, m, 2 * n)
-    kept = x.new_empty(0 if dh is None else m, 2, n)
-    outputs = (h, h, h) if dh is None else (h, kept[:, 0], kept[:, 1])
+    programs, block_m, block_n, block_k, options = plan(x.device, m, 2 * n)
+    gate_up = x.new_empty(0 if dh is None else m, 2, n)
+    outputs = (h, h, h) if dh is None else (h, gate_up[:, 0], gate_up[:, 1])
     gated_product[programs,](
-        described(x, rows, depth),
-        described(w.view(2, n, k), 2, columns // 2, depth),
-        *(described(out, rows, columns // 4) for out in outputs),
-        *(m, n, k, dh is not None, rows, columns // 2, depth),
+        described(x, block_m, block_k),
+        described(w.view(2, n, k), 2, block_n // 2, block_k),
+        *(described(out, block_m, block_n // 4) for out in outputs),
+        *(m, n, k, dh is not None, block_m, block_n // 2, block_k),
         **options,
     )
     if dh is None:
         return h
-    gate_backward[m, triton.cdiv(n, 1024)](kept, dh, n, 1024)
-    both = kept.view(m, 2 * n)
-    return h, multiply(both, w), multiply(both.T, x)
+    gate_backward[m, triton.cdiv(n, 1024)](gate_up, dh, n, 1024)
+    dgate_up = gate_up.view(m, 2 * n)
+    return h, multiply(dgate_up, w), multiply(dgate_up.T, x)
 
 
 def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return a @ b for a row-major or column-major a."""
     (m, k), n = a.shape, b.shape[1]
     out = a.new_empty(m, n)
-    programs, rows, columns, depth, options = plan(a.device, m, n)
+    programs, block_m, block_n, block_k, options = plan(a.device, m, n)
     by_columns = a.stride(1) != 1
     product[programs,](
-        described(a.T, depth, rows) if by_columns else described(a, rows, depth),
-        described(b, depth, columns),
-        described(out, rows, columns // 2),
-        *(m, n, k, by_columns, rows, columns, depth),
+        described(a.T, block_k, block_m) if by_columns else described(a, block_m, block_k),
+        described(b, block_k, block_n),
+        described(out, block_m, block_n // 2),
+        *(m, n, k, by_columns, block_m, block_n, block_k),
         **options,
     )
     return out
@@ -183,16 +183,16 @@ def plan(device: torch.device, m: int, n: int) -> tuple[int, int, int, int, dict
     The tile has the least total time: the number of waves on all SMs times the time per tile.
     """
     properties = torch.cuda.get_device_properties(device)
-    multiprocessors = properties.multi_processor_count
+    num_sms = properties.multi_processor_count
 
     def tiles(tile: tuple[int, int, int, int, int, float]) -> int:
         return triton.cdiv(m, tile[0]) * triton.cdiv(n, tile[1])
 
     # Before Hopper, which has TMA, Triton compiles descriptors to loads, without stages in shared memory.
     fitting = tiles_in(properties.shared_memory_per_block_optin) if properties.major >= 9 else TILES
-    best = min(fitting, key=lambda tile: triton.cdiv(tiles(tile), multiprocessors) * tile[0] * tile[1] / tile[-1])
-    rows, columns, depth, stages, warps, _ = best
-    return min(multiprocessors, tiles(best)), rows, columns, depth, {"num_stages": stages, "num_warps": warps}
+    best = min(fitting, key=lambda tile: triton.cdiv(tiles(tile), num_sms) * tile[0] * tile[1] / tile[-1])
+    block_m, block_n, block_k, stages, warps, _ = best
+    return min(num_sms, tiles(best)), block_m, block_n, block_k, {"num_stages": stages, "num_warps": warps}
 
 
 def tiles_in(shared: int) -> list[tuple[int, int, int, int, int, float]]:

@@ -46,12 +46,12 @@ LOWEST = tl.constexpr(-3.4028234663852886e38)  # the least float32, since (-inf)
 @triton.jit(do_not_specialize=["rows", "ignore_index"], do_not_specialize_on_alignment=["labels"])
 def count_labels(n_non_ignore, labels, rows, ignore_index, BLOCK: tl.constexpr):
     """Count the labels that are not ignore_index."""
-    total = tl.zeros([BLOCK], tl.int32)
+    acc = tl.zeros([BLOCK], tl.int32)
     for first in range(0, rows, BLOCK):
         row = first + tl.arange(0, BLOCK)
         label = tl.load(labels + row, mask=row < rows, other=ignore_index)
-        total += (label != ignore_index).to(tl.int32)
-    tl.store(n_non_ignore, tl.sum(total, axis=0))
+        acc += (label != ignore_index).to(tl.int32)
+    tl.store(n_non_ignore, tl.sum(acc, axis=0))
 
 
 @triton.jit(do_not_specialize=["ignore_index"], do_not_specialize_on_alignment=["labels"])

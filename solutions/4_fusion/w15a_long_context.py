@@ -52,69 +52,69 @@ BEFORE_AMPERE = 32, 32, 4, 1
 
 
 @triton.jit
-def sequence_of(tile, cu_seqlens, sequences, QUERIES: tl.constexpr):
-    """Return the sequence of a tile. The first tile of sequence i is cu_seqlens[i] // QUERIES + i.
+def sequence_of(tile, cu_seqlens, sequences, BLOCK_M: tl.constexpr):
+    """Return the sequence of a tile. The first tile of sequence i is cu_seqlens[i] // BLOCK_M + i.
 
     A bisection finds the last sequence whose first tile is not after this tile.
     """
-    low, high = 0, sequences
-    while high - low > 1:
-        middle = (low + high) // 2
-        before = tl.load(cu_seqlens + middle) // QUERIES + middle <= tile
-        low, high = tl.where(before, middle, low), tl.where(before, high, middle)
-    return low
+    lo, hi = 0, sequences
+    while hi - lo > 1:
+        mid = (lo + hi) // 2
+        before = tl.load(cu_seqlens + mid) // BLOCK_M + mid <= tile
+        lo, hi = tl.where(before, mid, lo), tl.where(before, hi, mid)
+    return lo
 
 
 @triton.jit
-def attend(query, out, total, top, k, v, kv_head, origin, first, last, row, length, scale,
-           KEYS: tl.constexpr, HEAD: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
-    """Add the keys from first to last of a sequence to a tile's sums. MASKED: not every query sees every key."""
-    for start in tl.range(first, last, KEYS):
-        scores = tl.dot(query, k.load([origin + start, kv_head, 0]).reshape(KEYS, HEAD).T)
-        values = v.load([origin + start, kv_head, 0]).reshape(KEYS, HEAD)
+def attend(q, acc, l_i, m_i, desc_k, desc_v, kv_head, origin, lo, hi, offs_m, length, scale,
+           BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
+    """Add the keys from lo to hi of a sequence to a tile's sums. MASKED: not every query sees every key."""
+    for start_n in tl.range(lo, hi, BLOCK_N):
+        qk = tl.dot(q, desc_k.load([origin + start_n, kv_head, 0]).reshape(BLOCK_N, HEAD_DIM).T)
+        v = desc_v.load([origin + start_n, kv_head, 0]).reshape(BLOCK_N, HEAD_DIM)
         if MASKED:
-            key = start + tl.arange(0, KEYS)
-            scores = tl.where(key[None, :] <= row[:, None], scores, -float("inf"))
-        larger = tl.maximum(top, tl.max(scores, axis=1) * scale)
-        share = tl.exp2(scores * scale - larger[:, None])
-        shrink = tl.exp2(top - larger)
-        total = total * shrink + tl.sum(share, axis=1)
-        out = tl.dot(share.to(query.dtype), values, out * shrink[:, None])
-        top = larger
-    return out, total, top
+            offs_n = start_n + tl.arange(0, BLOCK_N)
+            qk = tl.where(offs_n[None, :] <= offs_m[:, None], qk, -float("inf"))
+        m_new = tl.maximum(m_i, tl.max(qk, axis=1) * scale)
+        p = tl.exp2(qk * scale - m_new[:, None])
+        alpha = tl.exp2(m_i - m_new)
+        l_i = l_i * alpha + tl.sum(p, axis=1)
+        acc = tl.dot(p.to(q.dtype), v, acc * alpha[:, None])
+        m_i = m_new
+    return acc, l_i, m_i
 
 
 @triton.jit(do_not_specialize=["sequences", "heads", "group"])
-def packed_attention(out_ptr, q, k, v, cu_seqlens, sequences, heads, group, scale,
-                     QUERIES: tl.constexpr, KEYS: tl.constexpr, HEAD: tl.constexpr):  # fmt: skip
-    """Compute QUERIES queries of one head per program. All heads of a tile come before the next tile."""
+def packed_attention(out_ptr, desc_q, desc_k, desc_v, cu_seqlens, sequences, heads, group, scale,
+                     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr):  # fmt: skip
+    """Compute BLOCK_M queries of one head per program. All heads of a tile come before the next tile."""
     head, tile = tl.program_id(0) % heads, tl.program_id(0) // heads
-    sequence = sequence_of(tile, cu_seqlens, sequences, QUERIES)
+    sequence = sequence_of(tile, cu_seqlens, sequences, BLOCK_M)
     origin = tl.load(cu_seqlens + sequence)
     length = tl.load(cu_seqlens + sequence + 1) - origin
     # the longest tiles first
-    begin = (tl.cdiv(length, QUERIES) - 1 - (tile - origin // QUERIES - sequence)) * QUERIES
-    if begin < 0:
+    start_m = (tl.cdiv(length, BLOCK_M) - 1 - (tile - origin // BLOCK_M - sequence)) * BLOCK_M
+    if start_m < 0:
         return
-    row = begin + tl.arange(0, QUERIES)
-    query = q.load([origin + begin, head, 0]).reshape(QUERIES, HEAD)
-    out = tl.zeros([QUERIES, HEAD], tl.float32)
-    total = tl.zeros([QUERIES], tl.float32)
-    top = tl.full([QUERIES], -float("inf"), tl.float32)
+    offs_m = start_m + tl.arange(0, BLOCK_M)
+    q = desc_q.load([origin + start_m, head, 0]).reshape(BLOCK_M, HEAD_DIM)
+    acc = tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)
+    l_i = tl.zeros([BLOCK_M], tl.float32)
+    m_i = tl.full([BLOCK_M], -float("inf"), tl.float32)
     kv_head = head // group
-    whole = begin // KEYS * KEYS  # every query sees every key before this one
-    out, total, top = attend(
-        query, out, total, top, k, v, kv_head, origin, 0, whole, row, length, scale, KEYS, HEAD, False
+    whole = start_m // BLOCK_N * BLOCK_N  # every query sees every key before this one
+    acc, l_i, m_i = attend(
+        q, acc, l_i, m_i, desc_k, desc_v, kv_head, origin, 0, whole, offs_m, length, scale, BLOCK_N, HEAD_DIM, False
     )
-    last = tl.minimum(begin + QUERIES, length)
-    out, total, top = attend(
-        query, out, total, top, k, v, kv_head, origin, whole, last, row, length, scale, KEYS, HEAD, True
+    hi = tl.minimum(start_m + BLOCK_M, length)
+    acc, l_i, m_i = attend(
+        q, acc, l_i, m_i, desc_k, desc_v, kv_head, origin, whole, hi, offs_m, length, scale, BLOCK_N, HEAD_DIM, True
     )
-    out *= (1 / total)[:, None]
-    inside = row < length
-    place = (origin + row).to(tl.int64)
-    at = (place * heads + head)[:, None] * HEAD + tl.arange(0, HEAD)[None, :]
-    tl.store(out_ptr + at, out.to(query.dtype), mask=inside[:, None])
+    acc *= (1 / l_i)[:, None]
+    mask = offs_m < length
+    token = (origin + offs_m).to(tl.int64)
+    offs = (token * heads + head)[:, None] * HEAD_DIM + tl.arange(0, HEAD_DIM)[None, :]
+    tl.store(out_ptr + offs, acc.to(q.dtype), mask=mask[:, None])
 
 
 def long_context(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
@@ -122,12 +122,12 @@ def long_context(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: 
     sequences = len(cu_seqlens) - 1
     out = torch.empty_like(q)
     ampere = torch.cuda.get_device_capability() >= (8, 0)
-    queries, keys, warps, stages = TILES[head] if ampere else BEFORE_AMPERE
-    tiles = tokens // queries + sequences  # some more than there are, as lengths stay on the device
-    inputs = rows(q, queries), rows(k, keys), rows(v, keys)
+    block_m, block_n, warps, stages = TILES[head] if ampere else BEFORE_AMPERE
+    tiles = tokens // block_m + sequences  # some more than there are, as lengths stay on the device
+    inputs = rows(q, block_m), rows(k, block_n), rows(v, block_n)
     sizes = sequences, heads, heads // k.shape[1], head**-0.5 * LOG2_E
     packed_attention[tiles * heads,](
-        out, *inputs, cu_seqlens, *sizes, queries, keys, head, num_warps=warps, num_stages=stages
+        out, *inputs, cu_seqlens, *sizes, block_m, block_n, head, num_warps=warps, num_stages=stages
     )
     return out
 

@@ -43,16 +43,16 @@ LOG2_E = 1.4426950408889634
 # Tokens per tile of keys and values.
 TOKENS = 32
 
-# Parts of a sequence, at most. Each part of each query head takes HEAD floats of memory between the two kernels.
+# Parts of a sequence, at most. Each part of each query head takes HEAD_DIM floats of memory between the two kernels.
 MAX_SPLITS = 16
 
 
 @triton.jit
 def attend(query, k_pages, v_pages, block_table, first, last, kv_head, kv_heads, shift, scale,
-           GROUP: tl.constexpr, HEAD: tl.constexpr, TOKENS: tl.constexpr):  # fmt: skip
+           GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, TOKENS: tl.constexpr):  # fmt: skip
     """Return the weighted sum of the values of tokens `first` to `last`, the sum of weights, and the top score."""
-    column = tl.arange(0, HEAD)
-    acc = tl.zeros([GROUP, HEAD], tl.float32)
+    offs_d = tl.arange(0, HEAD_DIM)
+    acc = tl.zeros([GROUP, HEAD_DIM], tl.float32)
     l_i = tl.zeros([GROUP], tl.float32)
     m_i = tl.full([GROUP], -float("inf"), tl.float32)
     token = first + tl.arange(0, TOKENS)
@@ -60,7 +60,7 @@ def attend(query, k_pages, v_pages, block_table, first, last, kv_head, kv_heads,
     for _ in tl.range(first, last, TOKENS):
         mask = token < last  # true for the first token of a tile at least, so that m_new below is finite
         row = (page << shift) + (token & ((1 << shift) - 1))  # a page has 2 ** shift rows
-        offsets = ((row * kv_heads + kv_head) * HEAD)[:, None] + column[None, :]
+        offsets = ((row * kv_heads + kv_head) * HEAD_DIM)[:, None] + offs_d[None, :]
         k = tl.load(k_pages + offsets, mask=mask[:, None], other=0.0)
         v = tl.load(v_pages + offsets, mask=mask[:, None], other=0.0)  # not the NaN that may follow the last token
         token += TOKENS  # the next page is looked up here, so that its rows need not wait for its number
@@ -77,7 +77,7 @@ def attend(query, k_pages, v_pages, block_table, first, last, kv_head, kv_heads,
 
 @triton.jit(do_not_specialize=["width", "kv_heads", "group", "shift", "splits"])
 def split_kernel(part_ptr, lse_ptr, q, k_pages, v_pages, block_table, lengths, width, kv_heads, group, shift, splits,
-                 scale, GROUP: tl.constexpr, HEAD: tl.constexpr, TOKENS: tl.constexpr):  # fmt: skip
+                 scale, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, TOKENS: tl.constexpr):  # fmt: skip
     """Attend to one part of a sequence with the query heads of one key head."""
     sequence, kv_head = tl.program_id(0) // kv_heads, tl.program_id(0) % kv_heads
     split = tl.program_id(1)
@@ -85,29 +85,29 @@ def split_kernel(part_ptr, lse_ptr, q, k_pages, v_pages, block_table, lengths, w
     part = tl.cdiv(tl.cdiv(length, TOKENS), splits) * TOKENS  # tokens of a part: whole tiles
     first = split * part
     last = tl.minimum(first + part, length)  # a short sequence has parts without tokens
-    member = tl.arange(0, GROUP)
-    head = tl.program_id(0).to(tl.int64) * group + member
-    column = tl.arange(0, HEAD)[None, :]
-    query = tl.load(q + head[:, None] * HEAD + column, mask=(member < group)[:, None], other=0.0)
+    offs_g = tl.arange(0, GROUP)
+    head = tl.program_id(0).to(tl.int64) * group + offs_g
+    offs_d = tl.arange(0, HEAD_DIM)[None, :]
+    query = tl.load(q + head[:, None] * HEAD_DIM + offs_d, mask=(offs_g < group)[:, None], other=0.0)
     acc, l_i, m_i = attend(query, k_pages, v_pages, block_table + sequence.to(tl.int64) * width, first, last,
-                           kv_head, kv_heads, shift, scale, GROUP, HEAD, TOKENS)  # fmt: skip
+                           kv_head, kv_heads, shift, scale, GROUP, HEAD_DIM, TOKENS)  # fmt: skip
     slot = head * splits + split
     # A part without tokens has an l_i of 0. Its output is NaN, and merge_kernel does not load it.
-    tl.store(part_ptr + slot[:, None] * HEAD + column, acc / l_i[:, None], mask=(member < group)[:, None])
-    tl.store(lse_ptr + slot, m_i + tl.log2(l_i), mask=member < group)  # -inf for a part without tokens
+    tl.store(part_ptr + slot[:, None] * HEAD_DIM + offs_d, acc / l_i[:, None], mask=(offs_g < group)[:, None])
+    tl.store(lse_ptr + slot, m_i + tl.log2(l_i), mask=offs_g < group)  # -inf for a part without tokens
 
 
 @triton.jit(do_not_specialize=["splits"])
-def merge_kernel(out_ptr, part_ptr, lse_ptr, splits, HEAD: tl.constexpr, SPLITS: tl.constexpr):
+def merge_kernel(out_ptr, part_ptr, lse_ptr, splits, HEAD_DIM: tl.constexpr, SPLITS: tl.constexpr):
     """Add the parts of one query head, weighted with their sums: exp2(lse) is l_i relative to a maximum of 0."""
     head = tl.program_id(0).to(tl.int64)
     slot = head * splits + tl.arange(0, SPLITS)
-    column = tl.arange(0, HEAD)
+    offs_d = tl.arange(0, HEAD_DIM)
     lse = tl.load(lse_ptr + slot, mask=tl.arange(0, SPLITS) < splits, other=-float("inf"))
     weight = tl.exp2(lse - tl.max(lse, axis=0))
-    part = tl.load(part_ptr + slot[:, None] * HEAD + column[None, :], mask=(weight > 0)[:, None], other=0.0)
+    part = tl.load(part_ptr + slot[:, None] * HEAD_DIM + offs_d[None, :], mask=(weight > 0)[:, None], other=0.0)
     out = tl.sum(weight[:, None] * part, axis=0) / tl.sum(weight, axis=0)
-    tl.store(out_ptr + head * HEAD + column, out.to(out_ptr.dtype.element_ty))
+    tl.store(out_ptr + head * HEAD_DIM + offs_d, out.to(out_ptr.dtype.element_ty))
 
 
 def paged_decode(
@@ -117,8 +117,8 @@ def paged_decode(
     batch, heads, head = q.shape
     _, page, kv_heads, _ = k_pages.shape
     group = heads // kv_heads
-    most_tokens = block_table.shape[1] * page  # the host does not know the lengths
-    splits = min(MAX_SPLITS, triton.cdiv(most_tokens, 256))  # shorter parts would not be worth a program
+    max_tokens = block_table.shape[1] * page  # the host does not know the lengths
+    splits = min(MAX_SPLITS, triton.cdiv(max_tokens, 256))  # shorter parts would not be worth a program
     parts = q.new_empty((batch, heads, splits, head), dtype=torch.float32)
     lse = q.new_empty((batch, heads, splits), dtype=torch.float32)
     # The query heads of a group are the rows of a tile for tl.dot, whose tensor core instruction has 16.

@@ -63,236 +63,236 @@ FOR_KEYS = {32: (32, 32, 4, 1), 64: (64, 64, 4, 3), 128: (32, 64, 4, 3)}
 def add_rmsnorm(y, h, rstd, x, residual, weight, rows, columns, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """Compute h = x + residual and y = h * rstd * weight, and store the row's rstd for the backward pass."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
-    column = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (column < columns)
-    at = row.to(tl.int64) * columns + column
-    total = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
-    total += tl.load(residual + at, mask=inside, other=0.0).to(tl.float32)
-    gain = tl.load(weight + column, mask=column < columns, other=0.0).to(tl.float32)
-    total = total.to(h.dtype.element_ty)
-    tl.store(h + at, total, mask=inside)
-    total = total.to(tl.float32)
-    scale = tl.rsqrt(tl.sum(total * total, axis=1, keep_dims=True) / columns + eps)
-    tl.store(rstd + row, scale, mask=row < rows)
-    tl.store(y + at, (total * scale * gain).to(y.dtype.element_ty), mask=inside)
+    cols = tl.arange(0, BLOCK)[None, :]
+    mask = (row < rows) & (cols < columns)
+    offs = row.to(tl.int64) * columns + cols
+    s_row = tl.load(x + offs, mask=mask, other=0.0).to(tl.float32)
+    s_row += tl.load(residual + offs, mask=mask, other=0.0).to(tl.float32)
+    w_row = tl.load(weight + cols, mask=cols < columns, other=0.0).to(tl.float32)
+    s_row = s_row.to(h.dtype.element_ty)
+    tl.store(h + offs, s_row, mask=mask)
+    s_row = s_row.to(tl.float32)
+    rstd_row = tl.rsqrt(tl.sum(s_row * s_row, axis=1, keep_dims=True) / columns + eps)
+    tl.store(rstd + row, rstd_row, mask=row < rows)
+    tl.store(y + offs, (s_row * rstd_row * w_row).to(y.dtype.element_ty), mask=mask)
 
 
 @triton.jit(do_not_specialize=["rows"])
 def rmsnorm_backward(dh, partial, dy, h, upstream, weight, rstd, rows, columns,
                      ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr):  # fmt: skip
     """Compute dh = upstream + the gradient through the norm. A program sums dweight over all of its rows."""
-    column = tl.arange(0, BLOCK)[None, :]
-    gain = tl.load(weight + column, mask=column < columns, other=0.0).to(tl.float32)
+    cols = tl.arange(0, BLOCK)[None, :]
+    w_row = tl.load(weight + cols, mask=cols < columns, other=0.0).to(tl.float32)
     dweight = tl.zeros([ROWS, BLOCK], tl.float32)
     for first in tl.range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS, num_stages=STAGES):
         row = first + tl.arange(0, ROWS)[:, None]
-        inside = (row < rows) & (column < columns)
-        at = row.to(tl.int64) * columns + column
-        scale = tl.load(rstd + row, mask=row < rows, other=0.0)
-        xhat = tl.load(h + at, mask=inside, other=0.0).to(tl.float32) * scale
-        given = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
-        through = tl.load(upstream + at, mask=inside, other=0.0).to(tl.float32)
-        g = given * gain
-        along = tl.sum(g * xhat, axis=1, keep_dims=True) / columns
-        tl.store(dh + at, (through + (g - xhat * along) * scale).to(dh.dtype.element_ty), mask=inside)
-        dweight += given * xhat
-    here = partial + tl.program_id(0) * columns + column
-    tl.store(here, tl.sum(dweight, axis=0, keep_dims=True), mask=column < columns)
+        mask = (row < rows) & (cols < columns)
+        offs = row.to(tl.int64) * columns + cols
+        rstd_row = tl.load(rstd + row, mask=row < rows, other=0.0)
+        xhat = tl.load(h + offs, mask=mask, other=0.0).to(tl.float32) * rstd_row
+        dy_row = tl.load(dy + offs, mask=mask, other=0.0).to(tl.float32)
+        ds_row = tl.load(upstream + offs, mask=mask, other=0.0).to(tl.float32)
+        wdy = dy_row * w_row
+        c1 = tl.sum(wdy * xhat, axis=1, keep_dims=True) / columns
+        tl.store(dh + offs, (ds_row + (wdy - xhat * c1) * rstd_row).to(dh.dtype.element_ty), mask=mask)
+        dweight += dy_row * xhat
+    ptrs = partial + tl.program_id(0) * columns + cols
+    tl.store(ptrs, tl.sum(dweight, axis=0, keep_dims=True), mask=cols < columns)
 
 
 @triton.jit(do_not_specialize=["stripes"])
 def sum_stripes(out, partial, stripes, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """Sum partial over its rows, in the same order in every run."""
-    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    total = tl.zeros([ROWS, BLOCK], tl.float32)
+    cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    acc = tl.zeros([ROWS, BLOCK], tl.float32)
     for first in tl.range(0, stripes, ROWS):
         row = first + tl.arange(0, ROWS)[:, None]
-        total += tl.load(partial + row * columns + column, mask=(row < stripes) & (column < columns), other=0.0)
-    tl.store(out + column, tl.sum(total, axis=0, keep_dims=True).to(out.dtype.element_ty), mask=column < columns)
+        acc += tl.load(partial + row * columns + cols, mask=(row < stripes) & (cols < columns), other=0.0)
+    tl.store(out + cols, tl.sum(acc, axis=0, keep_dims=True).to(out.dtype.element_ty), mask=cols < columns)
 
 
-@triton.jit(do_not_specialize=["tokens", "turned", "all_heads"])
-def rotate(qkv, cos, sin, tokens, turned, all_heads, sign, HEADS: tl.constexpr, HALF: tl.constexpr):
-    """Rotate the first `turned` heads of a token in place, by its angle, or back with sign = -1."""
+@triton.jit(do_not_specialize=["tokens", "rotary_heads", "all_heads"])
+def rotate(qkv, cos, sin, tokens, rotary_heads, all_heads, sign, HEADS: tl.constexpr, HALF: tl.constexpr):
+    """Rotate the first `rotary_heads` heads of a token in place, by its angle, or back with sign = -1."""
     row = tl.program_id(0)
     pair = tl.arange(0, HALF)[None, :]
     angle = (row % tokens) * HALF + pair
     c = tl.load(cos + angle)
     s = tl.load(sin + angle) * sign
     head = tl.arange(0, HEADS)[:, None]
-    at = qkv + row.to(tl.int64) * all_heads * (2 * HALF) + head * (2 * HALF) + pair
-    left = tl.load(at, mask=head < turned, other=0.0).to(tl.float32)
-    right = tl.load(at + HALF, mask=head < turned, other=0.0).to(tl.float32)
-    tl.store(at, (left * c - right * s).to(qkv.dtype.element_ty), mask=head < turned)
-    tl.store(at + HALF, (right * c + left * s).to(qkv.dtype.element_ty), mask=head < turned)
+    ptrs = qkv + row.to(tl.int64) * all_heads * (2 * HALF) + head * (2 * HALF) + pair
+    x1 = tl.load(ptrs, mask=head < rotary_heads, other=0.0).to(tl.float32)
+    x2 = tl.load(ptrs + HALF, mask=head < rotary_heads, other=0.0).to(tl.float32)
+    tl.store(ptrs, (x1 * c - x2 * s).to(qkv.dtype.element_ty), mask=head < rotary_heads)
+    tl.store(ptrs + HALF, (x2 * c + x1 * s).to(qkv.dtype.element_ty), mask=head < rotary_heads)
 
 
 @triton.jit
-def attend(query, out, total, top, qkv, sequence, of_key, of_value, first, last, row, scale,
-           KEYS: tl.constexpr, HEAD: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
-    """Take the keys from first to last into the sums of a block of queries. MASKED: not every query sees each key."""
-    for start in tl.range(first, last, KEYS):
-        scores = tl.dot(query, qkv.load([sequence, start, of_key]).reshape(KEYS, HEAD).T)
+def attend(q, acc, l_i, m_i, qkv, sequence, k_offset, v_offset, lo, hi, offs_m, scale,
+           BLOCK_N: tl.constexpr, HEAD: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
+    """Take the keys from lo to hi into the sums of a block of queries. MASKED: not every query sees each key."""
+    for start_n in tl.range(lo, hi, BLOCK_N):
+        qk = tl.dot(q, qkv.load([sequence, start_n, k_offset]).reshape(BLOCK_N, HEAD).T)
         if MASKED:
-            scores = tl.where(start + tl.arange(0, KEYS)[None, :] <= row[:, None], scores, -float("inf"))
-        larger = tl.maximum(top, tl.max(scores, axis=1) * scale)
-        share = tl.exp2(scores * scale - larger[:, None])
-        shrink = tl.exp2(top - larger)
-        total = total * shrink + tl.sum(share, axis=1)
-        value = qkv.load([sequence, start, of_value]).reshape(KEYS, HEAD)
-        out = tl.dot(share.to(query.dtype), value, out * shrink[:, None])
-        top = larger
-    return out, total, top
+            qk = tl.where(start_n + tl.arange(0, BLOCK_N)[None, :] <= offs_m[:, None], qk, -float("inf"))
+        m_new = tl.maximum(m_i, tl.max(qk, axis=1) * scale)
+        p = tl.exp2(qk * scale - m_new[:, None])
+        alpha = tl.exp2(m_i - m_new)
+        l_i = l_i * alpha + tl.sum(p, axis=1)
+        v = qkv.load([sequence, start_n, v_offset]).reshape(BLOCK_N, HEAD)
+        acc = tl.dot(p.to(q.dtype), v, acc * alpha[:, None])
+        m_i = m_new
+    return acc, l_i, m_i
 
 
 @triton.jit(do_not_specialize=["tokens", "heads", "kv_heads"])
-def attention_forward(mixed, lse, of_queries, of_keys, tokens, heads, kv_heads, scale,
-                      QUERIES: tl.constexpr, KEYS: tl.constexpr, HEAD: tl.constexpr):  # fmt: skip
-    """Compute QUERIES queries of a head per program. q, k and v are columns of one matrix (batch, tokens, columns)."""
-    blocks = tl.cdiv(tokens, QUERIES)
+def attention_forward(desc_o, lse, desc_q, desc_kv, tokens, heads, kv_heads, scale,
+                      BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD: tl.constexpr):  # fmt: skip
+    """Compute BLOCK_M queries of a head per program. q, k and v are columns of one matrix (batch, tokens, columns)."""
+    blocks = tl.cdiv(tokens, BLOCK_M)
     head = tl.program_id(0) // blocks
     first = head // HEADS_AT_A_TIME * HEADS_AT_A_TIME  # of some heads at a time, whose keys stay in L2
     width = tl.minimum(HEADS_AT_A_TIME, tl.num_programs(0) // blocks - first)
     turn = tl.program_id(0) - first * blocks
     head = first + turn % width
-    begin = (blocks - 1 - turn // width) * QUERIES  # those that see the most keys begin first
-    sequence, own = head // heads, head % heads
-    of_key = (heads + own // (heads // kv_heads)) * HEAD
-    of_value = of_key + kv_heads * HEAD
-    row = begin + tl.arange(0, QUERIES)
-    query = of_queries.load([sequence, begin, own * HEAD]).reshape(QUERIES, HEAD)
-    out = tl.zeros([QUERIES, HEAD], tl.float32)
-    total = tl.zeros([QUERIES], tl.float32)
-    top = tl.full([QUERIES], -float("inf"), tl.float32)
-    whole = begin // KEYS * KEYS  # every query sees every key before this one
-    out, total, top = attend(query, out, total, top, of_keys, sequence, of_key, of_value, 0, whole, row, scale,
-                             KEYS, HEAD, False)  # fmt: skip
-    out, total, top = attend(query, out, total, top, of_keys, sequence, of_key, of_value, whole,
-                             tl.minimum(begin + QUERIES, tokens), row, scale, KEYS, HEAD, True)  # fmt: skip
-    out *= (1 / total)[:, None]
-    mixed.store([sequence, begin, own * HEAD], out.to(query.dtype).reshape(1, QUERIES, HEAD))
-    tl.store(lse + head.to(tl.int64) * tokens + row, top + tl.log2(total), mask=row < tokens)
+    start_m = (blocks - 1 - turn // width) * BLOCK_M  # those that see the most keys begin first
+    sequence, off_h = head // heads, head % heads
+    k_offset = (heads + off_h // (heads // kv_heads)) * HEAD
+    v_offset = k_offset + kv_heads * HEAD
+    offs_m = start_m + tl.arange(0, BLOCK_M)
+    q = desc_q.load([sequence, start_m, off_h * HEAD]).reshape(BLOCK_M, HEAD)
+    acc = tl.zeros([BLOCK_M, HEAD], tl.float32)
+    l_i = tl.zeros([BLOCK_M], tl.float32)
+    m_i = tl.full([BLOCK_M], -float("inf"), tl.float32)
+    whole = start_m // BLOCK_N * BLOCK_N  # every query sees every key before this one
+    acc, l_i, m_i = attend(q, acc, l_i, m_i, desc_kv, sequence, k_offset, v_offset, 0, whole, offs_m, scale,
+                           BLOCK_N, HEAD, False)  # fmt: skip
+    acc, l_i, m_i = attend(q, acc, l_i, m_i, desc_kv, sequence, k_offset, v_offset, whole,
+                           tl.minimum(start_m + BLOCK_M, tokens), offs_m, scale, BLOCK_N, HEAD, True)  # fmt: skip
+    acc *= (1 / l_i)[:, None]
+    desc_o.store([sequence, start_m, off_h * HEAD], acc.to(q.dtype).reshape(1, BLOCK_M, HEAD))
+    tl.store(lse + head.to(tl.int64) * tokens + offs_m, m_i + tl.log2(l_i), mask=offs_m < tokens)
 
 
 @triton.jit
-def add_keys(dq, query, upper, qkv, lse, delta, row, sequence, of_key, of_value, low, high, fold,
-             MASKED: tl.constexpr, HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+def add_keys(dq, q, do, qkv, lse, delta, offs_m, sequence, k_offset, v_offset, lo, hi, qk_scale,
+             MASKED: tl.constexpr, HEAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
              STAGES: tl.constexpr):  # fmt: skip
-    """Add the contributions of the keys from low to high to dq of a block of queries."""
-    for begin in tl.range(low, high, KEYS, num_stages=STAGES):
-        key = qkv.load([sequence, begin, of_key]).reshape(KEYS, HEAD)
-        value = qkv.load([sequence, begin, of_value]).reshape(KEYS, HEAD)
-        scores = tl.dot(query, key.T)
-        dp = tl.dot(upper, value.T, tl.zeros([QUERIES, KEYS], tl.float32) - delta[:, None])
-        p = tl.exp2(scores * fold - lse[:, None])
+    """Add the contributions of the keys from lo to hi to dq of a block of queries."""
+    for start_n in tl.range(lo, hi, BLOCK_N, num_stages=STAGES):
+        k = qkv.load([sequence, start_n, k_offset]).reshape(BLOCK_N, HEAD)
+        v = qkv.load([sequence, start_n, v_offset]).reshape(BLOCK_N, HEAD)
+        qk = tl.dot(q, k.T)
+        dp = tl.dot(do, v.T, tl.zeros([BLOCK_M, BLOCK_N], tl.float32) - delta[:, None])
+        p = tl.exp2(qk * qk_scale - lse[:, None])
         if MASKED:
-            p = tl.where((begin + tl.arange(0, KEYS))[None, :] <= row[:, None], p, 0.0)
-        dq = tl.dot((p * dp).to(key.dtype), key, dq)
+            p = tl.where((start_n + tl.arange(0, BLOCK_N))[None, :] <= offs_m[:, None], p, 0.0)
+        dq = tl.dot((p * dp).to(k.dtype), k, dq)
     return dq
 
 
 @triton.jit(do_not_specialize=["tokens", "padded", "heads", "kv_heads"])
-def gradient_of_queries(dqkv, lses, deltas, of_queries, of_keys, mixed, lse, dmixed, tokens, padded, heads, kv_heads,
-                        scale, HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+def gradient_of_queries(dqkv, lses, deltas, desc_q, desc_kv, desc_o, lse, desc_do, tokens, padded, heads, kv_heads,
+                        scale, HEAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
                         STAGES: tl.constexpr):  # fmt: skip
-    """Compute dq of QUERIES queries of a head, and lses and deltas, padded to blocks, for the other kernel."""
-    blocks = tl.cdiv(tokens, QUERIES)
+    """Compute dq of BLOCK_M queries of a head, and lses and deltas, padded to blocks, for the other kernel."""
+    blocks = tl.cdiv(tokens, BLOCK_M)
     head = tl.program_id(0) // blocks
-    first = (blocks - 1 - tl.program_id(0) % blocks) * QUERIES
-    sequence, own = head // heads, head % heads
-    of_key = (heads + own // (heads // kv_heads)) * HEAD
-    of_value = of_key + kv_heads * HEAD
-    query = of_queries.load([sequence, first, own * HEAD]).reshape(QUERIES, HEAD)
-    upper = dmixed.load([sequence, first, own * HEAD]).reshape(QUERIES, HEAD)
-    result = mixed.load([sequence, first, own * HEAD]).reshape(QUERIES, HEAD)
-    delta = tl.sum(upper.to(tl.float32) * result.to(tl.float32), axis=1)
-    row = first + tl.arange(0, QUERIES)
-    kept = tl.load(lse + head.to(tl.int64) * tokens + row, mask=row < tokens, other=float("inf"))
-    tl.store(lses + head.to(tl.int64) * padded + row, kept)  # infinite past the last query, so that p is 0 there
-    tl.store(deltas + head.to(tl.int64) * padded + row, delta)
-    fold = scale * LOG2_E
-    total = tl.zeros([QUERIES, HEAD], tl.float32)
-    whole = first // KEYS * KEYS
-    total = add_keys(total, query, upper, of_keys, kept, delta, row, sequence, of_key, of_value, 0, whole, fold,
-                     False, HEAD, QUERIES, KEYS, STAGES)  # fmt: skip
-    total = add_keys(total, query, upper, of_keys, kept, delta, row, sequence, of_key, of_value, whole,
-                     tl.minimum(first + QUERIES, tokens), fold, True, HEAD, QUERIES, KEYS, STAGES)  # fmt: skip
-    dqkv.store([sequence, first, own * HEAD], (total * scale).to(query.dtype).reshape(1, QUERIES, HEAD))
+    start_m = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK_M
+    sequence, off_h = head // heads, head % heads
+    k_offset = (heads + off_h // (heads // kv_heads)) * HEAD
+    v_offset = k_offset + kv_heads * HEAD
+    q = desc_q.load([sequence, start_m, off_h * HEAD]).reshape(BLOCK_M, HEAD)
+    do = desc_do.load([sequence, start_m, off_h * HEAD]).reshape(BLOCK_M, HEAD)
+    o = desc_o.load([sequence, start_m, off_h * HEAD]).reshape(BLOCK_M, HEAD)
+    delta = tl.sum(do.to(tl.float32) * o.to(tl.float32), axis=1)
+    offs_m = start_m + tl.arange(0, BLOCK_M)
+    lse_i = tl.load(lse + head.to(tl.int64) * tokens + offs_m, mask=offs_m < tokens, other=float("inf"))
+    tl.store(lses + head.to(tl.int64) * padded + offs_m, lse_i)  # infinite past the last query, so that p is 0 there
+    tl.store(deltas + head.to(tl.int64) * padded + offs_m, delta)
+    qk_scale = scale * LOG2_E
+    dq = tl.zeros([BLOCK_M, HEAD], tl.float32)
+    whole = start_m // BLOCK_N * BLOCK_N
+    dq = add_keys(dq, q, do, desc_kv, lse_i, delta, offs_m, sequence, k_offset, v_offset, 0, whole, qk_scale,
+                  False, HEAD, BLOCK_M, BLOCK_N, STAGES)  # fmt: skip
+    dq = add_keys(dq, q, do, desc_kv, lse_i, delta, offs_m, sequence, k_offset, v_offset, whole,
+                  tl.minimum(start_m + BLOCK_M, tokens), qk_scale, True, HEAD, BLOCK_M, BLOCK_N, STAGES)  # fmt: skip
+    dqkv.store([sequence, start_m, off_h * HEAD], (dq * scale).to(q.dtype).reshape(1, BLOCK_M, HEAD))
 
 
 @triton.jit
-def add_queries(dk, dv, key, value, of_queries, dmixed, lses, deltas, at, sequence, own, low, high, fold,
-                MASKED: tl.constexpr, HEAD: tl.constexpr, QUERIES: tl.constexpr, STAGES: tl.constexpr):  # fmt: skip
-    """Add the contributions of the queries from low to high to dk and dv. Keys are the tiles' rows."""
-    for begin in tl.range(low, high, QUERIES, num_stages=STAGES):
-        query = of_queries.load([sequence, begin, own * HEAD]).reshape(QUERIES, HEAD)
-        upper = dmixed.load([sequence, begin, own * HEAD]).reshape(QUERIES, HEAD)
-        column = begin + tl.arange(0, QUERIES)
-        lse = tl.load(lses + column)
-        delta = tl.load(deltas + column)
-        scores = tl.dot(key, query.T)
-        dp = tl.dot(value, upper.T)
-        p = tl.exp2(scores * fold - lse[None, :])
+def add_queries(dk, dv, k, v, desc_q, desc_do, lses, deltas, offs_n, sequence, off_h, lo, hi, qk_scale,
+                MASKED: tl.constexpr, HEAD: tl.constexpr, BLOCK_M: tl.constexpr, STAGES: tl.constexpr):  # fmt: skip
+    """Add the contributions of the queries from lo to hi to dk and dv. Keys are the tiles' rows."""
+    for start_m in tl.range(lo, hi, BLOCK_M, num_stages=STAGES):
+        q = desc_q.load([sequence, start_m, off_h * HEAD]).reshape(BLOCK_M, HEAD)
+        do = desc_do.load([sequence, start_m, off_h * HEAD]).reshape(BLOCK_M, HEAD)
+        offs_m = start_m + tl.arange(0, BLOCK_M)
+        lse = tl.load(lses + offs_m)
+        delta = tl.load(deltas + offs_m)
+        qkT = tl.dot(k, q.T)
+        dpT = tl.dot(v, do.T)
+        pT = tl.exp2(qkT * qk_scale - lse[None, :])
         if MASKED:
-            p = tl.where(at[:, None] <= column[None, :], p, 0.0)
-        dv = tl.dot(p.to(query.dtype), upper, dv)
-        dk = tl.dot((p * (dp - delta[None, :])).to(query.dtype), query, dk)
+            pT = tl.where(offs_n[:, None] <= offs_m[None, :], pT, 0.0)
+        dv = tl.dot(pT.to(q.dtype), do, dv)
+        dk = tl.dot((pT * (dpT - delta[None, :])).to(q.dtype), q, dk)
     return dk, dv
 
 
 @triton.jit(do_not_specialize=["tokens", "padded", "heads", "kv_heads"])
-def gradients_of_keys(dqkv, lses, deltas, of_queries, of_keys, dmixed, tokens, padded, heads, kv_heads, scale,
-                      HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+def gradients_of_keys(dqkv, lses, deltas, desc_q, desc_kv, desc_do, tokens, padded, heads, kv_heads, scale,
+                      HEAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
                       STAGES: tl.constexpr):  # fmt: skip
-    """Compute dk and dv of KEYS keys of a key head, summed over the query heads that read the key head."""
-    blocks = tl.cdiv(tokens, KEYS)
+    """Compute dk and dv of BLOCK_N keys of a key head, summed over the query heads that read the key head."""
+    blocks = tl.cdiv(tokens, BLOCK_N)
     kv_head = tl.program_id(0) // blocks
-    first = tl.program_id(0) % blocks * KEYS
-    sequence, shared, group = kv_head // kv_heads, kv_head % kv_heads, heads // kv_heads
-    of_key = (heads + shared) * HEAD
-    of_value = of_key + kv_heads * HEAD
-    key = of_keys.load([sequence, first, of_key]).reshape(KEYS, HEAD)
-    value = of_keys.load([sequence, first, of_value]).reshape(KEYS, HEAD)
-    at = first + tl.arange(0, KEYS)
-    dk = tl.zeros([KEYS, HEAD], tl.float32)
-    dv = tl.zeros([KEYS, HEAD], tl.float32)
-    fold = scale * LOG2_E
-    for own in range(shared * group, shared * group + group):
-        line = (sequence * heads + own).to(tl.int64) * padded
-        begin = first + tl.cdiv(KEYS, QUERIES) * QUERIES
-        dk, dv = add_queries(dk, dv, key, value, of_queries, dmixed, lses + line, deltas + line, at, sequence, own,
-                             first, tl.minimum(begin, tokens), fold, True, HEAD, QUERIES, STAGES)  # fmt: skip
-        dk, dv = add_queries(dk, dv, key, value, of_queries, dmixed, lses + line, deltas + line, at, sequence, own,
-                             begin, tokens, fold, False, HEAD, QUERIES, STAGES)  # fmt: skip
-    dqkv.store([sequence, first, of_key], (dk * scale).to(key.dtype).reshape(1, KEYS, HEAD))
-    dqkv.store([sequence, first, of_value], dv.to(key.dtype).reshape(1, KEYS, HEAD))
+    start_n = tl.program_id(0) % blocks * BLOCK_N
+    sequence, off_h_kv, group = kv_head // kv_heads, kv_head % kv_heads, heads // kv_heads
+    k_offset = (heads + off_h_kv) * HEAD
+    v_offset = k_offset + kv_heads * HEAD
+    k = desc_kv.load([sequence, start_n, k_offset]).reshape(BLOCK_N, HEAD)
+    v = desc_kv.load([sequence, start_n, v_offset]).reshape(BLOCK_N, HEAD)
+    offs_n = start_n + tl.arange(0, BLOCK_N)
+    dk = tl.zeros([BLOCK_N, HEAD], tl.float32)
+    dv = tl.zeros([BLOCK_N, HEAD], tl.float32)
+    qk_scale = scale * LOG2_E
+    for off_h in range(off_h_kv * group, off_h_kv * group + group):
+        base = (sequence * heads + off_h).to(tl.int64) * padded
+        start_m = start_n + tl.cdiv(BLOCK_N, BLOCK_M) * BLOCK_M
+        dk, dv = add_queries(dk, dv, k, v, desc_q, desc_do, lses + base, deltas + base, offs_n, sequence, off_h,
+                             start_n, tl.minimum(start_m, tokens), qk_scale, True, HEAD, BLOCK_M, STAGES)  # fmt: skip
+        dk, dv = add_queries(dk, dv, k, v, desc_q, desc_do, lses + base, deltas + base, offs_n, sequence, off_h,
+                             start_m, tokens, qk_scale, False, HEAD, BLOCK_M, STAGES)  # fmt: skip
+    dqkv.store([sequence, start_n, k_offset], (dk * scale).to(k.dtype).reshape(1, BLOCK_N, HEAD))
+    dqkv.store([sequence, start_n, v_offset], dv.to(k.dtype).reshape(1, BLOCK_N, HEAD))
 
 
 @triton.jit
 def swiglu(act, gate_up, hidden, BLOCK: tl.constexpr):
     """Compute act = silu(gate) * up, with one program for BLOCK columns of a row."""
     row = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    at = gate_up + row * (2 * hidden) + column
-    gate = tl.load(at, mask=column < hidden, other=0.0).to(tl.float32)
-    up = tl.load(at + hidden, mask=column < hidden, other=0.0).to(tl.float32)
-    tl.store(act + row * hidden + column, (gate * tl.sigmoid(gate) * up).to(act.dtype.element_ty), mask=column < hidden)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    ptrs = gate_up + row * (2 * hidden) + cols
+    gate = tl.load(ptrs, mask=cols < hidden, other=0.0).to(tl.float32)
+    up = tl.load(ptrs + hidden, mask=cols < hidden, other=0.0).to(tl.float32)
+    tl.store(act + row * hidden + cols, (gate * tl.sigmoid(gate) * up).to(act.dtype.element_ty), mask=cols < hidden)
 
 
 @triton.jit
 def swiglu_backward(dgate_up, gate_up, dact, hidden, BLOCK: tl.constexpr):
     """Compute the gradients of gate and up."""
     row = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    at = row * (2 * hidden) + column
-    gate = tl.load(gate_up + at, mask=column < hidden, other=0.0).to(tl.float32)
-    up = tl.load(gate_up + at + hidden, mask=column < hidden, other=0.0).to(tl.float32)
-    given = tl.load(dact + row * hidden + column, mask=column < hidden, other=0.0).to(tl.float32)
-    share = tl.sigmoid(gate)
-    silu = gate * share
-    dgate = given * up * (share + silu * (1 - share))
-    tl.store(dgate_up + at, dgate.to(dgate_up.dtype.element_ty), mask=column < hidden)
-    tl.store(dgate_up + at + hidden, (given * silu).to(dgate_up.dtype.element_ty), mask=column < hidden)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    offs = row * (2 * hidden) + cols
+    gate = tl.load(gate_up + offs, mask=cols < hidden, other=0.0).to(tl.float32)
+    up = tl.load(gate_up + offs + hidden, mask=cols < hidden, other=0.0).to(tl.float32)
+    dact_row = tl.load(dact + row * hidden + cols, mask=cols < hidden, other=0.0).to(tl.float32)
+    sig = tl.sigmoid(gate)
+    silu = gate * sig
+    dgate = dact_row * up * (sig + silu * (1 - sig))
+    tl.store(dgate_up + offs, dgate.to(dgate_up.dtype.element_ty), mask=cols < hidden)
+    tl.store(dgate_up + offs + hidden, (dact_row * silu).to(dgate_up.dtype.element_ty), mask=cols < hidden)
 
 
 def norm_forward(
@@ -303,10 +303,10 @@ def norm_forward(
     y, h = torch.empty_like(x), torch.empty_like(x)
     rstd = torch.empty(rows, dtype=torch.float32, device=x.device)
     block = triton.next_power_of_2(columns)
-    rows_each = max(1, 2048 // block)
+    rows_per_program = max(1, 2048 // block)
     warps = 4 if block <= 4096 else 16
-    grid = (triton.cdiv(rows, rows_each),)
-    add_rmsnorm[grid](y, h, rstd, x, residual, weight, rows, columns, EPS, rows_each, block, num_warps=warps)
+    grid = (triton.cdiv(rows, rows_per_program),)
+    add_rmsnorm[grid](y, h, rstd, x, residual, weight, rows, columns, EPS, rows_per_program, block, num_warps=warps)
     return y, h, rstd
 
 
@@ -317,11 +317,11 @@ def norm_backward(
     rows, columns = h.shape
     dh, dweight = torch.empty_like(h), torch.empty_like(weight)
     block = triton.next_power_of_2(columns)
-    rows_each, warps = max(1, 2048 // block), max(4, block // 512)
-    stripes = min(triton.cdiv(rows, rows_each), multiprocessors() * max(1, 16 // warps))
+    rows_per_program, warps = max(1, 2048 // block), max(4, block // 512)
+    stripes = min(triton.cdiv(rows, rows_per_program), multiprocessors() * max(1, 16 // warps))
     partial = torch.empty(stripes, columns, dtype=torch.float32, device=h.device)
     rmsnorm_backward[stripes,](
-        dh, partial, dy, h, upstream, weight, rstd, rows, columns, rows_each, block, 3, num_warps=warps
+        dh, partial, dy, h, upstream, weight, rstd, rows, columns, rows_per_program, block, 3, num_warps=warps
     )
     sum_stripes[triton.cdiv(columns, 64),](dweight, partial, stripes, columns, 32, 64)
     return dh, dweight
@@ -330,15 +330,15 @@ def norm_backward(
 def turn(qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, heads: int, kv_heads: int, sign: float) -> None:
     """Rotate the queries and keys of qkv (batch, tokens, columns) in place."""
     batch, tokens, columns = qkv.shape
-    turned, half = heads + kv_heads, cos.shape[1]
+    rotary_heads, half = heads + kv_heads, cos.shape[1]
     rotate[batch * tokens,](
-        qkv, cos, sin, tokens, turned, columns // (2 * half), sign, triton.next_power_of_2(turned), half
+        qkv, cos, sin, tokens, rotary_heads, columns // (2 * half), sign, triton.next_power_of_2(rotary_heads), half
     )
 
 
 def boxes(rows: int, head: int, *tensors: torch.Tensor) -> list[TensorDescriptor]:
     """Describe a head's columns of some tokens. Past the last token, loads return 0 and stores do nothing."""
-    return [TensorDescriptor.from_tensor(one, [1, rows, head]) for one in tensors]
+    return [TensorDescriptor.from_tensor(x, [1, rows, head]) for x in tensors]
 
 
 def attention(qkv: torch.Tensor, heads: int, kv_heads: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -347,11 +347,11 @@ def attention(qkv: torch.Tensor, heads: int, kv_heads: int) -> tuple[torch.Tenso
     head = columns // (heads + 2 * kv_heads)
     mixed = qkv.new_empty(batch, tokens, heads * head)
     lse = torch.empty(batch * heads, tokens, dtype=torch.float32, device=qkv.device)
-    queries, keys, warps, stages = FORWARD[head]
-    of_mixed, of_queries = boxes(queries, head, mixed, qkv)
-    attention_forward[batch * heads * triton.cdiv(tokens, queries),](
-        of_mixed, lse, of_queries, *boxes(keys, head, qkv), tokens, heads, kv_heads, head**-0.5 * LOG2_E.value,
-        queries, keys, head, num_warps=warps, num_stages=stages,
+    block_m, block_n, warps, stages = FORWARD[head]
+    desc_o, desc_q = boxes(block_m, head, mixed, qkv)
+    attention_forward[batch * heads * triton.cdiv(tokens, block_m),](
+        desc_o, lse, desc_q, *boxes(block_n, head, qkv), tokens, heads, kv_heads, head**-0.5 * LOG2_E.value,
+        block_m, block_n, head, num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return mixed, lse
 
@@ -363,20 +363,20 @@ def attention_backward(
     batch, tokens, columns = qkv.shape
     head = columns // (heads + 2 * kv_heads)
     dqkv = torch.empty_like(qkv)
-    queries, keys, warps, stages = FOR_QUERIES[head]
+    block_m, block_n, warps, stages = FOR_QUERIES[head]
     padded = triton.cdiv(tokens, 128) * 128
     lses, deltas = (torch.empty(batch * heads, padded, dtype=torch.float32, device=qkv.device) for _ in range(2))
-    of_dqkv, of_qkv, of_mixed, of_dmixed = boxes(queries, head, dqkv, qkv, mixed, dmixed)
-    gradient_of_queries[triton.cdiv(tokens, queries) * batch * heads,](
-        of_dqkv, lses, deltas, of_qkv, *boxes(keys, head, qkv), of_mixed, lse, of_dmixed, tokens, padded, heads,
-        kv_heads, head**-0.5, head, queries, keys, stages, num_warps=warps,
+    desc_dqkv, desc_qkv, desc_o, desc_do = boxes(block_m, head, dqkv, qkv, mixed, dmixed)
+    gradient_of_queries[triton.cdiv(tokens, block_m) * batch * heads,](
+        desc_dqkv, lses, deltas, desc_qkv, *boxes(block_n, head, qkv), desc_o, lse, desc_do, tokens, padded, heads,
+        kv_heads, head**-0.5, head, block_m, block_n, stages, num_warps=warps,
     )  # fmt: skip
-    queries, keys, warps, stages = FOR_KEYS[head]
-    of_queries, of_dmixed = boxes(queries, head, qkv, dmixed)
-    of_dkv, of_keys = boxes(keys, head, dqkv, qkv)
-    gradients_of_keys[triton.cdiv(tokens, keys) * batch * kv_heads,](
-        of_dkv, lses, deltas, of_queries, of_keys, of_dmixed, tokens, padded, heads, kv_heads, head**-0.5,
-        head, queries, keys, stages, num_warps=warps,
+    block_m, block_n, warps, stages = FOR_KEYS[head]
+    desc_q, desc_do = boxes(block_m, head, qkv, dmixed)
+    desc_dkv, desc_kv = boxes(block_n, head, dqkv, qkv)
+    gradients_of_keys[triton.cdiv(tokens, block_n) * batch * kv_heads,](
+        desc_dkv, lses, deltas, desc_q, desc_kv, desc_do, tokens, padded, heads, kv_heads, head**-0.5,
+        head, block_m, block_n, stages, num_warps=warps,
     )  # fmt: skip
     return dqkv
 

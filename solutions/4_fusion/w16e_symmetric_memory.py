@@ -24,7 +24,7 @@ import torch
 import triton
 import triton.language as tl
 
-MOST_BLOCKS = 132
+MAX_BLOCKS = 132
 TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 
 
@@ -38,13 +38,13 @@ def address(table, rank, dtype: tl.constexpr):
 def meet(flags, rank, WORLD: tl.constexpr):
     """Wait for the same block on every rank. Afterward, each of them sees everything that the others wrote before."""
     tl.debug_barrier()  # all threads have written before one of them says so
-    mine = address(flags, rank, tl.int32) + tl.program_id(0) * WORLD
-    turn = tl.atomic_add(mine + rank, 1, sem="relaxed", scope="sys") + 1
+    my_flags = address(flags, rank, tl.int32) + tl.program_id(0) * WORLD
+    epoch = tl.atomic_add(my_flags + rank, 1, sem="relaxed", scope="sys") + 1
     for hop in range(1, WORLD):
-        theirs = address(flags, (rank + hop) % WORLD, tl.int32) + tl.program_id(0) * WORLD
-        tl.atomic_add(theirs + rank, 1, sem="release", scope="sys")
+        peer_flags = address(flags, (rank + hop) % WORLD, tl.int32) + tl.program_id(0) * WORLD
+        tl.atomic_add(peer_flags + rank, 1, sem="release", scope="sys")
     for hop in range(1, WORLD):
-        while tl.atomic_add(mine + (rank + hop) % WORLD, 0, sem="acquire", scope="sys") - turn < 0:
+        while tl.atomic_add(my_flags + (rank + hop) % WORLD, 0, sem="acquire", scope="sys") - epoch < 0:
             pass
     tl.debug_barrier()
 
@@ -55,26 +55,26 @@ def two_shot(x, out, staging, flags, first, octets, dtype: tl.constexpr, WORLD: 
     n = 8 * octets  # the compiler then knows that masks are alike for 16 bytes, and moves them at once
     chunk = tl.cdiv(n, 8 * WORLD) * 8
     begin, step = tl.program_id(0) * BLOCK, tl.num_programs(0) * BLOCK
-    own = address(x, rank, dtype)
+    my_x = address(x, rank, dtype)
     for hop in tl.static_range(1, WORLD):  # every rank begins with another peer, so that no port is asked by all
         peer = (rank + hop) % WORLD
-        theirs = address(staging, peer, dtype) + rank * chunk
+        peer_staging = address(staging, peer, dtype) + rank * chunk
         for start in range(begin, chunk, step):
-            place = start + tl.arange(0, BLOCK)
-            inside = (place < chunk) & (peer * chunk + place < n)
-            tl.store(theirs + place, tl.load(own + peer * chunk + place, mask=inside), mask=inside)
+            offs = start + tl.arange(0, BLOCK)
+            mask = (offs < chunk) & (peer * chunk + offs < n)
+            tl.store(peer_staging + offs, tl.load(my_x + peer * chunk + offs, mask=mask), mask=mask)
     meet(flags, rank, WORLD)
-    staged = address(staging, rank, dtype)
+    my_staging = address(staging, rank, dtype)
     for start in range(begin, chunk, step):
-        place = start + tl.arange(0, BLOCK)
-        inside = (place < chunk) & (rank * chunk + place < n)
-        total = tl.load(own + rank * chunk + place, mask=inside, other=0.0).to(tl.float32)
+        offs = start + tl.arange(0, BLOCK)
+        mask = (offs < chunk) & (rank * chunk + offs < n)
+        acc = tl.load(my_x + rank * chunk + offs, mask=mask, other=0.0).to(tl.float32)
         for hop in tl.static_range(1, WORLD):
             peer = (rank + hop) % WORLD
-            total += tl.load(staged + peer * chunk + place, mask=inside, other=0.0).to(tl.float32)
+            acc += tl.load(my_staging + peer * chunk + offs, mask=mask, other=0.0).to(tl.float32)
         for hop in tl.static_range(WORLD):
-            target = address(out, (rank + hop) % WORLD, dtype) + rank * chunk
-            tl.store(target + place, total.to(dtype), mask=inside)
+            peer_out = address(out, (rank + hop) % WORLD, dtype) + rank * chunk
+            tl.store(peer_out + offs, acc.to(dtype), mask=mask)
     meet(flags, rank, WORLD)
 
 
@@ -82,7 +82,7 @@ def shape(n: int, world: int, itemsize: int) -> tuple[int, int, int]:
     """Return the blocks per rank, the elements per tile, and the warps; each thread has 16 bytes of a tile."""
     chunk = triton.cdiv(n, world)
     block = min(max(triton.next_power_of_2(chunk), 512 // itemsize), 16384 // itemsize)
-    return min(triton.cdiv(chunk, block), MOST_BLOCKS), block, block * itemsize // 512
+    return min(triton.cdiv(chunk, block), MAX_BLOCKS), block, block * itemsize // 512
 
 
 def launch(tables: list[torch.Tensor], first: int, ranks: int, n: int, dtype: torch.dtype) -> None:
@@ -105,6 +105,6 @@ def all_reduce(x: torch.Tensor, world: int) -> torch.Tensor:
     n = rows.shape[1]
     out = torch.empty_like(rows)
     staging = x.new_empty(world, n + 8 * world)
-    flags = torch.zeros(world, MOST_BLOCKS * world, dtype=torch.int32, device=x.device)
-    launch([addresses(one) for one in (rows, out, staging, flags)], 0, world, n, x.dtype)
+    flags = torch.zeros(world, MAX_BLOCKS * world, dtype=torch.int32, device=x.device)
+    launch([addresses(buffer) for buffer in (rows, out, staging, flags)], 0, world, n, x.dtype)
     return out.view(-1)

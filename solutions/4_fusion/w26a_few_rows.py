@@ -34,32 +34,32 @@ import torch
 import triton
 import triton.language as tl
 
-BLOCK_N, BLOCK_K, ROWS = 32, 128, 16
+BLOCK_N, BLOCK_K, BLOCK_M = 32, 128, 16
 # The smallest number of programs for a launch, to keep enough bytes in flight: nearly four for each SM of an H200.
 PROGRAMS = 512
 
 
 @triton.jit(do_not_specialize=["M", "N"])
 def partial_kernel(parts_ptr, x_ptr, w_ptr, M, N, K, k_per_split,
-                   BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
+                   BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_M: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
     """Sum a part of k for BLOCK_N columns of the output and all rows."""
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()  # combine_kernel may be launched now, and waits for the parts
-    column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    row = tl.arange(0, ROWS)
+    offs_n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    offs_m = tl.arange(0, BLOCK_M)
     split = tl.program_id(1)
     first = split * k_per_split
     last = tl.minimum(first + k_per_split, K)
-    acc = tl.zeros([BLOCK_N, ROWS], tl.float32)
+    acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
     for k in tl.range(first, last, BLOCK_K):
-        offset = k + tl.arange(0, BLOCK_K)
-        w = tl.load(w_ptr + column[:, None].to(tl.int64) * K + offset[None, :],
-                    mask=(column < N)[:, None] & (offset < last)[None, :], other=0.0)  # fmt: skip
-        x = tl.load(x_ptr + row[:, None] * K + offset[None, :],
-                    mask=(row < M)[:, None] & (offset < last)[None, :], other=0.0)  # fmt: skip
+        offs_k = k + tl.arange(0, BLOCK_K)
+        w = tl.load(w_ptr + offs_n[:, None].to(tl.int64) * K + offs_k[None, :],
+                    mask=(offs_n < N)[:, None] & (offs_k < last)[None, :], other=0.0)  # fmt: skip
+        x = tl.load(x_ptr + offs_m[:, None] * K + offs_k[None, :],
+                    mask=(offs_m < M)[:, None] & (offs_k < last)[None, :], other=0.0)  # fmt: skip
         acc = tl.dot(w, x.T, acc)
-    place = (split * M + row[None, :]) * N + column[:, None]
-    tl.store(parts_ptr + place, acc, mask=(column < N)[:, None] & (row < M)[None, :])
+    offs = (split * M + offs_m[None, :]) * N + offs_n[:, None]
+    tl.store(parts_ptr + offs, acc, mask=(offs_n < N)[:, None] & (offs_m < M)[None, :])
 
 
 @triton.jit(do_not_specialize=["count", "splits"])
@@ -68,10 +68,10 @@ def combine_kernel(out_ptr, parts_ptr, count, splits, BLOCK: tl.constexpr, PDL: 
     if PDL:
         tl.extra.cuda.gdc_wait()
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    total = tl.zeros([BLOCK], tl.float32)
+    acc = tl.zeros([BLOCK], tl.float32)
     for split in range(splits):
-        total += tl.load(parts_ptr + split * count + i, mask=i < count, other=0.0)
-    tl.store(out_ptr + i, total.to(tl.bfloat16), mask=i < count)
+        acc += tl.load(parts_ptr + split * count + i, mask=i < count, other=0.0)
+    tl.store(out_ptr + i, acc.to(tl.bfloat16), mask=i < count)
 
 
 def few_rows(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -85,7 +85,7 @@ def few_rows(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     parts = x.new_empty((splits, m, n), dtype=torch.float32)
     pdl = torch.cuda.get_device_capability(x.device) >= (9, 0)
     partial_kernel[tiles, splits](
-        parts, x, w, m, n, k, k_per_split, BLOCK_N, BLOCK_K, ROWS, pdl, num_warps=4, num_stages=4
+        parts, x, w, m, n, k, k_per_split, BLOCK_N, BLOCK_K, BLOCK_M, pdl, num_warps=4, num_stages=4
     )
     combine_kernel[triton.cdiv(m * n, 128),](out, parts, m * n, splits, 128, pdl, num_warps=4, launch_pdl=pdl)
     return out

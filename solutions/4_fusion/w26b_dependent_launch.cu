@@ -52,32 +52,32 @@ multiply(const __nv_bfloat16* w, const float* h, __nv_bfloat16* y, int n, int k)
     const int row = ROWS * (blockIdx.x * WARPS + threadIdx.x / WARP), lane = threadIdx.x % WARP, count = k / VECTOR;
     if (row >= n) return;
     const uint4* rows[ROWS];
-    uint4 ahead[ROWS][AHEAD];
+    uint4 w_reg[ROWS][AHEAD];
     // No earlier launch has written W, so these loads may be in flight while the norm runs. Each byte of W is used
     // once, so __ldcs marks its line as the first to be evicted from the caches.
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
         rows[r] = reinterpret_cast<const uint4*>(w + (long long)min(row + r, n - 1) * k);
         for (int j = 0; j < AHEAD; ++j)
-            if (j * WARP + lane < count) ahead[r][j] = __ldcs(rows[r] + j * WARP + lane);
+            if (j * WARP + lane < count) w_reg[r][j] = __ldcs(rows[r] + j * WARP + lane);
     }
     wait_for_previous_grid();
-    float sums[ROWS] = {};
+    float acc[ROWS] = {};
     for (int first = lane; first < count; first += AHEAD * WARP) {
 #pragma unroll
         for (int j = 0; j < AHEAD; ++j) {
-            const int i = first + j * WARP, next = i + AHEAD * WARP;
+            const int i = first + j * WARP, next_i = i + AHEAD * WARP;
             if (i >= count) break;
             const float4* vectors = reinterpret_cast<const float4*>(h + VECTOR * i);
             const float4 low = vectors[0], high = vectors[1];
             for (int r = 0; r < ROWS; ++r) {
-                sums[r] += dot(ahead[r][j], low, high);
-                if (next < count) ahead[r][j] = __ldcs(rows[r] + next);
+                acc[r] += dot(w_reg[r][j], low, high);
+                if (next_i < count) w_reg[r][j] = __ldcs(rows[r] + next_i);
             }
         }
     }
     for (int r = 0; r < ROWS; ++r) {
-        const float sum = warp_sum(sums[r]);
+        const float sum = warp_sum(acc[r]);
         if (lane == 0 && row + r < n) y[row + r] = __float2bfloat16(sum);
     }
 }

@@ -23,9 +23,9 @@ __device__ float lane_sum(float value, int lanes = WARP) {
 // Waits until a counter has reached a value. Writes before the counter's additions are visible then.
 __device__ void wait_for(const int* counter, int value) {
     if (threadIdx.x == 0) {
-        int now;
-        do asm volatile("ld.acquire.gpu.s32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
-        while (now < value);
+        int current;
+        do asm volatile("ld.acquire.gpu.s32 %0, [%1];" : "=r"(current) : "l"(counter) : "memory");
+        while (current < value);
     }
     __syncthreads();  // the other threads continue after thread 0
 }
@@ -57,7 +57,7 @@ __device__ float dot(uint4 vector, const float (&factors)[VECTOR]) {
 // h = x * weight / sqrt(mean(x^2) + eps). All loads are in flight at once.
 __device__ void norm(const float* x, const float* weight, float* h, int columns, float eps) {
     __shared__ float sums[WARPS];
-    float values[MAX_COLUMNS / THREADS], weights[MAX_COLUMNS / THREADS], sum = 0, total = 0;
+    float values[MAX_COLUMNS / THREADS], weights[MAX_COLUMNS / THREADS], sum = 0, sum_of_squares = 0;
 #pragma unroll
     for (int j = 0; j < MAX_COLUMNS / THREADS; ++j) {
         const int i = j * THREADS + threadIdx.x;
@@ -66,8 +66,8 @@ __device__ void norm(const float* x, const float* weight, float* h, int columns,
     }
     sums[threadIdx.x / WARP] = lane_sum(sum);
     __syncthreads();
-    for (int warp = 0; warp < WARPS; ++warp) total += sums[warp];
-    const float scale = rsqrtf(total / columns + eps);
+    for (int warp = 0; warp < WARPS; ++warp) sum_of_squares += sums[warp];
+    const float scale = rsqrtf(sum_of_squares / columns + eps);
 #pragma unroll
     for (int j = 0; j < MAX_COLUMNS / THREADS; ++j) {
         const int i = j * THREADS + threadIdx.x;
@@ -119,43 +119,43 @@ __device__ void attend(const float* qkv, const __nv_bfloat16* keys, const __nv_b
 #pragma unroll
     for (int j = 0; j < AHEAD; ++j) fetch(k[j], keys, group + j * GROUPS), fetch(v[j], values, group + j * GROUPS);
     wait_for(counter, value);
-    float q[VECTOR], new_key[VECTOR], terms[VECTOR], acc[VECTOR], maximum = 0, sum = 1;
+    float q[VECTOR], new_key[VECTOR], terms[VECTOR], acc[VECTOR], m_i = 0, l_i = 1;
     load(qkv + column, q), load(qkv + columns + column, new_key), load(qkv + 2 * columns + column, acc);
-    for (int i = 0; i < VECTOR; ++i) maximum += (q[i] *= 0.125f) * new_key[i];  // 1 / sqrt(HEAD)
-    maximum = lane_sum(maximum, LANES);
+    for (int i = 0; i < VECTOR; ++i) m_i += (q[i] *= 0.125f) * new_key[i];  // 1 / sqrt(HEAD)
+    m_i = lane_sum(m_i, LANES);
     if (group > 0) {  // the new token belongs to group 0
-        maximum = -1e30f, sum = 0;
+        m_i = -1e30f, l_i = 0;
         for (int i = 0; i < VECTOR; ++i) acc[i] = 0;
     }
     for (int first = group; first < tokens + group; first += CHUNK) {
-        float scores[AHEAD], above = maximum;
+        float scores[AHEAD], m_new = m_i;
 #pragma unroll
         for (int j = 0; j < AHEAD; ++j) {
             scores[j] = lane_sum(dot(k[j], q), LANES);
             if (first + j * GROUPS >= tokens) scores[j] = -INFINITY;
-            above = fmaxf(above, scores[j]);
+            m_new = fmaxf(m_new, scores[j]);
             fetch(k[j], keys, first + j * GROUPS + CHUNK);
         }
-        const float alpha = __expf(maximum - above);
-        maximum = above, sum *= alpha;
+        const float alpha = __expf(m_i - m_new);
+        m_i = m_new, l_i *= alpha;
         for (int i = 0; i < VECTOR; ++i) acc[i] *= alpha;
 #pragma unroll
         for (int j = 0; j < AHEAD; ++j) {
-            const float p = __expf(scores[j] - maximum);
+            const float p = __expf(scores[j] - m_i);
             unpack(v[j], terms);
             fetch(v[j], values, first + j * GROUPS + CHUNK);
-            sum += p;
+            l_i += p;
             for (int i = 0; i < VECTOR; ++i) acc[i] += p * terms[i];
         }
     }
     for (int step = LANES; step < WARP; step *= 2) {  // add up the groups of a warp
-        const float above = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, step)), alpha = __expf(maximum - above);
-        maximum = above, sum *= alpha;
-        sum += __shfl_xor_sync(~0u, sum, step);
+        const float m_new = fmaxf(m_i, __shfl_xor_sync(~0u, m_i, step)), alpha = __expf(m_i - m_new);
+        m_i = m_new, l_i *= alpha;
+        l_i += __shfl_xor_sync(~0u, l_i, step);
         for (int i = 0; i < VECTOR; ++i) acc[i] *= alpha, acc[i] += __shfl_xor_sync(~0u, acc[i], step);
     }
     const int warp = threadIdx.x / WARP;
-    maxima[warp] = maximum, sums[warp] = sum;
+    maxima[warp] = m_i, sums[warp] = l_i;
     if (group % (WARP / LANES) == 0)
         for (int i = 0; i < VECTOR; ++i) parts[warp][VECTOR * (threadIdx.x % LANES) + i] = acc[i];
     __syncthreads();

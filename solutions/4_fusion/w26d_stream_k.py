@@ -34,18 +34,18 @@ BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 64
 
 
 @triton.jit
-def multiply(a_ptr, b_ptr, M, N, K, row, column, first, last,
+def multiply(a_ptr, b_ptr, M, N, K, off_m, off_n, first, last,
              BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):  # fmt: skip
     """Return the accumulators of one tile for the k-tiles from first to last - 1."""
-    rows = row + tl.arange(0, BLOCK_M)
-    columns = column + tl.arange(0, BLOCK_N)
+    offs_m = off_m + tl.arange(0, BLOCK_M)
+    offs_n = off_n + tl.arange(0, BLOCK_N)
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for step in range(first, last):
-        depth = step * BLOCK_K + tl.arange(0, BLOCK_K)
-        a = tl.load(a_ptr + rows[:, None] * K + depth[None, :],
-                    mask=(rows < M)[:, None] & (depth < K)[None, :], other=0.0)  # fmt: skip
-        b = tl.load(b_ptr + columns[:, None] * K + depth[None, :],
-                    mask=(columns < N)[:, None] & (depth < K)[None, :], other=0.0)  # fmt: skip
+    for k_tile in range(first, last):
+        offs_k = k_tile * BLOCK_K + tl.arange(0, BLOCK_K)
+        a = tl.load(a_ptr + offs_m[:, None] * K + offs_k[None, :],
+                    mask=(offs_m < M)[:, None] & (offs_k < K)[None, :], other=0.0)  # fmt: skip
+        b = tl.load(b_ptr + offs_n[:, None] * K + offs_k[None, :],
+                    mask=(offs_n < N)[:, None] & (offs_k < K)[None, :], other=0.0)  # fmt: skip
         acc = tl.dot(a, b.T, acc)
     return acc
 
@@ -53,10 +53,10 @@ def multiply(a_ptr, b_ptr, M, N, K, row, column, first, last,
 @triton.jit
 def add_parts(parts_ptr, first, last, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """Add the accumulators that the programs from first to last stored for a tile, in this order."""
-    place = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    acc = tl.load(parts_ptr + (2 * first + 1) * BLOCK_M * BLOCK_N + place)
+    offs = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    acc = tl.load(parts_ptr + (2 * first + 1) * BLOCK_M * BLOCK_N + offs)
     for program in range(first + 1, last + 1):
-        acc += tl.load(parts_ptr + 2 * program * BLOCK_M * BLOCK_N + place)
+        acc += tl.load(parts_ptr + 2 * program * BLOCK_M * BLOCK_N + offs)
     return acc
 
 
@@ -70,33 +70,33 @@ def stream_k_kernel(out_ptr, a_ptr, b_ptr, parts_ptr, counters_ptr, M, N, K,
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     K = K // 8 * 8  # changes nothing, but tells the compiler that 16-byte loads are aligned
-    across, steps = tl.cdiv(N, BLOCK_N), tl.cdiv(K, BLOCK_K)
-    total = tl.cdiv(M, BLOCK_M) * across * steps
-    at = (program.to(tl.int64) * total // programs).to(tl.int32)
-    end = ((program + 1).to(tl.int64) * total // programs).to(tl.int32)
-    while at < end:
-        tile = at // steps
-        first, last = at - tile * steps, min(end - tile * steps, steps)
-        row, column = tile // across * BLOCK_M, tile % across * BLOCK_N
-        acc = multiply(a_ptr, b_ptr, M, N, K, row, column, first, last, BLOCK_M, BLOCK_N, BLOCK_K)
-        is_done = last - first == steps
+    num_pid_n, iters_per_tile = tl.cdiv(N, BLOCK_N), tl.cdiv(K, BLOCK_K)
+    total_iters = tl.cdiv(M, BLOCK_M) * num_pid_n * iters_per_tile
+    iteration = (program.to(tl.int64) * total_iters // programs).to(tl.int32)
+    iter_end = ((program + 1).to(tl.int64) * total_iters // programs).to(tl.int32)
+    while iteration < iter_end:
+        tile = iteration // iters_per_tile
+        first, last = iteration - tile * iters_per_tile, min(iter_end - tile * iters_per_tile, iters_per_tile)
+        off_m, off_n = tile // num_pid_n * BLOCK_M, tile % num_pid_n * BLOCK_N
+        acc = multiply(a_ptr, b_ptr, M, N, K, off_m, off_n, first, last, BLOCK_M, BLOCK_N, BLOCK_K)
+        is_done = last - first == iters_per_tile
         if not is_done:
-            place = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+            offs = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
             slot = 2 * program + (first == 0).to(tl.int32)
-            tl.store(parts_ptr + slot * BLOCK_M * BLOCK_N + place, acc)
+            tl.store(parts_ptr + slot * BLOCK_M * BLOCK_N + offs, acc)
             # The programs that have the first and the last k-tile of this output tile.
-            opens = (((tile * steps + 1).to(tl.int64) * programs - 1) // total).to(tl.int32)
-            closes = ((((tile + 1) * steps).to(tl.int64) * programs - 1) // total).to(tl.int32)
+            first_cta = (((tile * iters_per_tile + 1).to(tl.int64) * programs - 1) // total_iters).to(tl.int32)
+            last_cta = ((((tile + 1) * iters_per_tile).to(tl.int64) * programs - 1) // total_iters).to(tl.int32)
             tl.debug_barrier()  # all threads have stored their parts before one of them releases the parts
             arrived = tl.atomic_add(counters_ptr + tile, 1, sem="acq_rel")
-            is_done = arrived == closes - opens
+            is_done = arrived == last_cta - first_cta
             if is_done:
-                acc = add_parts(parts_ptr, opens, closes, BLOCK_M, BLOCK_N)
+                acc = add_parts(parts_ptr, first_cta, last_cta, BLOCK_M, BLOCK_N)
         if is_done:
-            rows, columns = row + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
-            mask = (rows < M)[:, None] & (columns < N)[None, :]
-            tl.store(out_ptr + rows[:, None] * N + columns[None, :], acc.to(tl.bfloat16), mask=mask)
-        at = tile * steps + last
+            offs_m, offs_n = off_m + tl.arange(0, BLOCK_M), off_n + tl.arange(0, BLOCK_N)
+            mask = (offs_m < M)[:, None] & (offs_n < N)[None, :]
+            tl.store(out_ptr + offs_m[:, None] * N + offs_n[None, :], acc.to(tl.bfloat16), mask=mask)
+        iteration = tile * iters_per_tile + last
 
 
 def stream_k(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

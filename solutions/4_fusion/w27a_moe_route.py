@@ -84,12 +84,12 @@ def choose_kernel(weights_ptr, chosen_ptr, counts_ptr, totals_ptr, logits_ptr, t
 
 @triton.jit(do_not_specialize=["blocks"])
 def scan_kernel(offsets_ptr, starts_ptr, counts_ptr, totals_ptr, blocks, experts,
-                BLOCKS: tl.constexpr, SOME: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
-    """For SOME experts, turn the counts of all blocks into each block's first row among the expert's rows."""
-    expert = tl.program_id(0) * SOME + tl.arange(0, SOME)
-    other = tl.arange(0, EXPERTS)
-    totals = tl.load(totals_ptr + other, mask=other < experts, other=0)
-    start = tl.sum(tl.where(other[None, :] < expert[:, None], totals[None, :], 0), axis=1)
+                BLOCKS: tl.constexpr, BLOCK_E: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
+    """For BLOCK_E experts, turn the counts of all blocks into each block's first row among the expert's rows."""
+    expert = tl.program_id(0) * BLOCK_E + tl.arange(0, BLOCK_E)
+    all_experts = tl.arange(0, EXPERTS)
+    totals = tl.load(totals_ptr + all_experts, mask=all_experts < experts, other=0)
+    start = tl.sum(tl.where(all_experts[None, :] < expert[:, None], totals[None, :], 0), axis=1)
     tl.store(offsets_ptr + expert, start, mask=expert <= experts)  # for `experts` itself, the number of all rows
     for first in range(0, blocks, BLOCKS):
         block = first + tl.arange(0, BLOCKS)[:, None]
@@ -104,11 +104,11 @@ def scan_kernel(offsets_ptr, starts_ptr, counts_ptr, totals_ptr, blocks, experts
 def place_kernel(rows_ptr, source_ptr, chosen_ptr, starts_ptr, choices, experts, top_k, block_choices,
                  CHOICES: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
     """Give each choice of a block its row: the block's first row of the expert, plus the earlier choices of it."""
-    number = tl.arange(0, CHOICES)
-    choice = tl.program_id(0) * block_choices + number  # token by token, so that their order is the tokens' order
-    mask = (number < block_choices) & (choice < choices)
+    offs = tl.arange(0, CHOICES)
+    choice = tl.program_id(0) * block_choices + offs  # token by token, so that their order is the tokens' order
+    mask = (offs < block_choices) & (choice < choices)
     chosen = tl.load(chosen_ptr + choice, mask=mask, other=-1)
-    is_earlier = (chosen[:, None] == chosen[None, :]) & (number[:, None] < number[None, :])
+    is_earlier = (chosen[:, None] == chosen[None, :]) & (offs[:, None] < offs[None, :])
     rank = tl.sum(is_earlier.to(tl.int32), axis=0)
     expert = tl.arange(0, EXPERTS)
     start = tl.load(starts_ptr + tl.program_id(0) * experts + expert, mask=expert < experts, other=0)

@@ -14,7 +14,7 @@ of 16 bytes. x, w, and out may have more than 2**32 elements: offsets into them 
 which lack bfloat16, x and w are float16.
 
 Start with the kernel from matmul (week 11). Each program finds its own tile. An expert has ceil(rows of the expert /
-ROWS) tiles with consecutive numbers. The grader checks the values (exactly, for small integers), the use of tensor
+BLOCK_M) tiles with consecutive numbers. The grader checks the values (exactly, for small integers), the use of tensor
 cores, and the bytes moved. On a GPU, it compares the time with a loop that calls cuBLAS for each expert, for which the
 host has to wait for the offsets. The limit on bytes leaves no room for the weights of experts without rows.
 
@@ -38,54 +38,54 @@ import torch
 import triton
 import triton.language as tl
 
-COLUMNS, DEPTH = 128, 64
+BLOCK_N, BLOCK_K = 128, 64
 
 
 @triton.jit
-def find_tile(tile, offsets_ptr, experts, ROWS: tl.constexpr, EXPERTS: tl.constexpr):
+def find_tile(tile, offsets_ptr, experts, BLOCK_M: tl.constexpr, EXPERTS: tl.constexpr):
     """Return the expert of a tile, the tile's first row, and the end of the expert's rows; EXPERTS for no expert."""
     expert = tl.arange(0, EXPERTS)
     first = tl.load(offsets_ptr + expert, mask=expert < experts, other=0)
     last = tl.load(offsets_ptr + expert + 1, mask=expert < experts, other=0)
-    tiles = tl.cdiv(last - first, ROWS)  # an expert without rows has none
+    tiles = tl.cdiv(last - first, BLOCK_M)  # an expert without rows has none
     ends = tl.cumsum(tiles, axis=0)
-    mine = tl.sum((ends <= tile).to(tl.int32), axis=0)  # the experts whose tiles come before this one
-    is_mine = expert == mine
-    row = tl.sum(tl.where(is_mine, first + (tile - (ends - tiles)) * ROWS, 0), axis=0)
-    return mine, row, tl.sum(tl.where(is_mine, last, 0), axis=0)
+    index = tl.sum((ends <= tile).to(tl.int32), axis=0)  # the experts whose tiles come before this one
+    selected = expert == index
+    row = tl.sum(tl.where(selected, first + (tile - (ends - tiles)) * BLOCK_M, 0), axis=0)
+    return index, row, tl.sum(tl.where(selected, last, 0), axis=0)
 
 
 @triton.jit
-def grouped_kernel(out_ptr, x_ptr, w_ptr, source_ptr, offsets_ptr, experts, n, k,
-                   ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
+def grouped_kernel(out_ptr, x_ptr, w_ptr, source_ptr, offsets_ptr, experts, n, k, BLOCK_M: tl.constexpr,
+                   BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
     """Compute one tile of out. Neighboring tiles along axis 0 mostly have the same columns of the same weight."""
-    expert, row, end = find_tile(tl.program_id(0), offsets_ptr, experts, ROWS, EXPERTS)
+    expert, row, end = find_tile(tl.program_id(0), offsets_ptr, experts, BLOCK_M, EXPERTS)
     if expert == EXPERTS:  # the host launches as many programs as there could be tiles
         return
-    rows = row + tl.arange(0, ROWS)
-    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    token = tl.load(source_ptr + rows, mask=rows < end, other=0).to(tl.int64)
+    offs_m = row + tl.arange(0, BLOCK_M)
+    offs_n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    token = tl.load(source_ptr + offs_m, mask=offs_m < end, other=0).to(tl.int64)
     x_rows = x_ptr + token[:, None] * k
-    w_rows = w_ptr + (expert.to(tl.int64) * n + columns)[None, :] * k
-    acc = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in range(0, k, DEPTH):
-        depth = start + tl.arange(0, DEPTH)
-        x = tl.load(x_rows + depth[None, :], mask=(rows < end)[:, None] & (depth < k)[None, :], other=0.0)
-        w = tl.load(w_rows + depth[:, None], mask=(columns < n)[None, :] & (depth < k)[:, None], other=0.0)
+    w_rows = w_ptr + (expert.to(tl.int64) * n + offs_n)[None, :] * k
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, k, BLOCK_K):
+        offs_k = start + tl.arange(0, BLOCK_K)
+        x = tl.load(x_rows + offs_k[None, :], mask=(offs_m < end)[:, None] & (offs_k < k)[None, :], other=0.0)
+        w = tl.load(w_rows + offs_k[:, None], mask=(offs_n < n)[None, :] & (offs_k < k)[:, None], other=0.0)
         acc = tl.dot(x, w, acc)
-    out_ptrs = out_ptr + rows.to(tl.int64)[:, None] * n + columns[None, :]
-    tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=(rows < end)[:, None] & (columns < n)[None, :])
+    out_ptrs = out_ptr + offs_m.to(tl.int64)[:, None] * n + offs_n[None, :]
+    tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=(offs_m < end)[:, None] & (offs_n < n)[None, :])
 
 
 def grouped_gemm(x: torch.Tensor, w: torch.Tensor, source: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     rows, (experts, n, k) = len(source), w.shape
     out = x.new_empty(rows, n)
     # The average group determines the height. To know the sizes, the host would have to wait for the device.
-    height = min(max(triton.next_power_of_2(triton.cdiv(rows, experts)), 16), 128)
-    most_tiles = rows // height + min(rows, experts)  # each expert with rows has one partial tile at most
-    grouped_kernel[most_tiles, triton.cdiv(n, COLUMNS)](
+    block_m = min(max(triton.next_power_of_2(triton.cdiv(rows, experts)), 16), 128)
+    max_tiles = rows // block_m + min(rows, experts)  # each expert with rows has one partial tile at most
+    grouped_kernel[max_tiles, triton.cdiv(n, BLOCK_N)](
         out, x, w, source, offsets, experts, n, k,
-        height, COLUMNS, DEPTH, triton.next_power_of_2(experts),
-        num_warps=8 if height == 128 else 4, num_stages=4,
+        block_m, BLOCK_N, BLOCK_K, triton.next_power_of_2(experts),
+        num_warps=8 if block_m == 128 else 4, num_stages=4,
     )  # fmt: skip
     return out

@@ -36,14 +36,14 @@ import triton.language as tl
 def combine_kernel(out_ptr, y_ptr, rows_ptr, weights_ptr, n, TOP_K: tl.constexpr, BLOCK: tl.constexpr):
     """Compute BLOCK columns of one token. The fixed order of the additions keeps the bits the same."""
     token = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     acc = tl.zeros([BLOCK], tl.float32)
     for j in tl.static_range(TOP_K):
         row = tl.load(rows_ptr + token * TOP_K + j).to(tl.int64)
         if row >= 0:
             weight = tl.load(weights_ptr + token * TOP_K + j)
-            acc += weight * tl.load(y_ptr + row * n + column, mask=column < n, other=0.0).to(tl.float32)
-    tl.store(out_ptr + token * n + column, acc.to(out_ptr.dtype.element_ty), mask=column < n)
+            acc += weight * tl.load(y_ptr + row * n + cols, mask=cols < n, other=0.0).to(tl.float32)
+    tl.store(out_ptr + token * n + cols, acc.to(out_ptr.dtype.element_ty), mask=cols < n)
 
 
 def moe_combine(y: torch.Tensor, rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

@@ -43,183 +43,183 @@ from kernelpath.lanes import cute as lane
 # Threads of a warpgroup.
 WARPGROUP = 128
 # The shape of a tile, and the columns of x and w in a stage. Each of two consumers has 64 rows.
-ROWS, COLUMNS, DEPTH = 128, 256, 64
+ROWS, COLUMNS, BLOCK_K = 128, 256, 64
 STAGES = 4
 # The shape of a chunk. A consumer rounds and stores its 64 rows of the tile one chunk at a time.
-CHUNK = (64, 64)
+EPI_TILE = (64, 64)
 # Chunks that a consumer has in shared memory: threads may still read one while others write the next.
-BUFFERS = 2
+EPI_STAGES = 2
 
 
 @cute.jit
-def share_of(offsets, expert, before, across):
+def share_of(offsets, expert, before, num_n):
     """Return this block's share of an expert's tiles, and the rows of the expert.
 
     Tiles are numbered consecutively across experts. A block takes those whose number is its index modulo the blocks.
 
-    before: The number of tiles of the preceding experts. across: tiles in a row of tiles.
+    before: The number of tiles of the preceding experts. num_n: tiles in a row of tiles.
     Returns the block's first tile, counted from the expert's first one, the number of the expert's tiles, and the
     expert's first row and the end of its rows.
     """
     block, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
-    row, end = offsets[expert], offsets[expert + 1]
-    tiles = cute.ceil_div(end - row, ROWS) * across
-    return (block + blocks - before % blocks) % blocks, tiles, row, end
+    start, end = offsets[expert], offsets[expert + 1]
+    tiles = cute.ceil_div(end - start, ROWS) * num_n
+    return (block + blocks - before % blocks) % blocks, tiles, start, end
 
 
 @cute.jit
-def produce(offsets, across, steps, ring, load_a, a, shared_a, load_b, from_b, to_b):
+def produce(offsets, num_n, k_tiles, ring, tma_a, a, sA, tma_b, tBgB, tBsB):
     """Fill the circular buffer from one warp.
 
-    across: tiles in a row of tiles. steps: steps of DEPTH along k. ring: the mbarriers `full` and `empty`, STAGES of
-    each. a, shared_a: x as load_a addresses it, and the stages of x. from_b: the k-tiles [.., column, step, expert] of
-    w. to_b: their stages [.., stage].
+    num_n: tiles in a row of tiles. k_tiles: tiles of BLOCK_K along k. ring: the mbarriers `full` and `empty`, STAGES of
+    each. a, sA: x as tma_a addresses it, and the stages of x. tBgB: the k-tiles [.., column, step, expert] of
+    w. tBsB: their stages [.., stage].
     """
     full, empty = ring
     blocks, _, _ = cute.arch.grid_dim()
     count, before = cutlass.Int32(0), cutlass.Int32(0)
     for expert in cutlass.range(offsets.shape[0] - 1, unroll=1):
-        first, tiles, start, end = share_of(offsets, expert, before, across)
-        down = cute.ceil_div(end - start, ROWS)
+        first, tiles, start, end = share_of(offsets, expert, before, num_n)
+        num_m = cute.ceil_div(end - start, ROWS)
         for tile in cutlass.range(first, tiles, blocks, unroll=1):
             # The tile starts at any row. Rows past the expert's end are loaded as well, and never stored.
-            tiles_a = cute.local_tile(cute.domain_offset((start + tile % down * ROWS, 0), a), (ROWS, DEPTH), (0, None))
-            to_a, from_a = cpasync.tma_partition(
-                load_a, 0, cute.make_layout(1), cute.group_modes(shared_a, 0, 2), cute.group_modes(tiles_a, 0, 2)
+            gA = cute.local_tile(cute.domain_offset((start + tile % num_m * ROWS, 0), a), (ROWS, BLOCK_K), (0, None))
+            tAsA, tAgA = cpasync.tma_partition(
+                tma_a, 0, cute.make_layout(1), cute.group_modes(sA, 0, 2), cute.group_modes(gA, 0, 2)
             )
-            for step in cutlass.range(steps, unroll=1):
+            for k_tile in cutlass.range(k_tiles, unroll=1):
                 stage, lap = count % STAGES, count // STAGES
                 cute.arch.mbarrier_wait(empty + stage, lap % 2 ^ 1)
                 with cute.arch.elect_one():
-                    cute.arch.mbarrier_arrive_and_expect_tx(full + stage, 2 * DEPTH * (ROWS + COLUMNS))
-                cute.copy(load_a, from_a[None, step], to_a[None, stage], tma_bar_ptr=full + stage)
-                cute.copy(load_b, from_b[None, tile // down, step, expert], to_b[None, stage], tma_bar_ptr=full + stage)
+                    cute.arch.mbarrier_arrive_and_expect_tx(full + stage, 2 * BLOCK_K * (ROWS + COLUMNS))
+                cute.copy(tma_a, tAgA[None, k_tile], tAsA[None, stage], tma_bar_ptr=full + stage)
+                cute.copy(tma_b, tBgB[None, tile // num_m, k_tile, expert], tBsB[None, stage], tma_bar_ptr=full + stage)
                 count += 1
         before += tiles
 
 
 @cute.jit
-def consume(offsets, across, steps, ring, mma, of_a, of_b, epilogue):
+def consume(offsets, num_n, k_tiles, ring, mma, tCrA, tCrB, epilogue):
     """Multiply the stages as they arrive, with one k-tile in flight, and store this consumer's part of each tile.
 
-    of_a, of_b: operands of mma in the ring [.., .., part of 16 along k, stage].
+    tCrA, tCrB: operands of mma in the ring [.., .., part of 16 along k, stage].
     """
     full, empty = ring
-    thread, _, _ = cute.arch.thread_idx()
+    tidx, _, _ = cute.arch.thread_idx()
     blocks, _, _ = cute.arch.grid_dim()
-    worker, tells = cute.arch.make_warp_uniform(thread // WARPGROUP) - 1, thread % 32 == 0
+    consumer, signals = cute.arch.make_warp_uniform(tidx // WARPGROUP) - 1, tidx % 32 == 0
     acc = cute.make_rmem_tensor(mma.partition_shape_C((ROWS, COLUMNS)), cutlass.Float32)
     count, before = cutlass.Int32(0), cutlass.Int32(0)
     for expert in cutlass.range(offsets.shape[0] - 1, unroll=1):
-        first, tiles, start, end = share_of(offsets, expert, before, across)
-        down = cute.ceil_div(end - start, ROWS)
+        first, tiles, start, end = share_of(offsets, expert, before, num_n)
+        num_m = cute.ceil_div(end - start, ROWS)
         for tile in cutlass.range(first, tiles, blocks, unroll=1):
-            for step in cutlass.range(steps, unroll=1):
+            for k_tile in cutlass.range(k_tiles, unroll=1):
                 stage, lap = count % STAGES, count // STAGES
                 cute.arch.mbarrier_wait(full + stage, lap % 2)
                 warpgroup.fence()
-                mma.set(warpgroup.Field.ACCUMULATE, step > 0)
-                for part in cutlass.range_constexpr(DEPTH // 16):
-                    cute.gemm(mma, acc, of_a[None, None, part, stage], of_b[None, None, part, stage], acc)
+                mma.set(warpgroup.Field.ACCUMULATE, k_tile > 0)
+                for k in cutlass.range_constexpr(BLOCK_K // 16):
+                    cute.gemm(mma, acc, tCrA[None, None, k, stage], tCrB[None, None, k, stage], acc)
                     mma.set(warpgroup.Field.ACCUMULATE, True)
                 warpgroup.commit_group()
                 warpgroup.wait_group(1)
-                if step > 0 and tells:
+                if k_tile > 0 and signals:
                     cute.arch.mbarrier_arrive(empty + (count - 1) % STAGES)
                 count += 1
             warpgroup.wait_group(0)
-            if tells:
+            if signals:
                 cute.arch.mbarrier_arrive(empty + (count - 1) % STAGES)
-            write(worker, start + tile % down * ROWS + worker * 64, end, tile // down, acc, epilogue)
+            write(consumer, start + tile % num_m * ROWS + consumer * 64, end, tile // num_m, acc, epilogue)
         before += tiles
 
 
 @cute.jit
-def write(worker, row, end, column, acc, epilogue):
+def write(consumer, m_begin, end, tile_n, acc, epilogue):
     """Round a consumer's accumulators, and store the rows before `end` in chunks.
 
-    row: The consumer's first row. column: the tile's column, in tiles. acc: the consumer's accumulators, one chunk
-    after the other. epilogue: out, the consumer's BUFFERS in shared memory [64, 64, buffer], an mma that has the
+    m_begin: The consumer's first row. tile_n: the tile's column, in tiles. acc: the consumer's accumulators, one chunk
+    after the other. epilogue: out, the consumer's EPI_STAGES in shared memory [64, 64, buffer], an mma that has the
     accumulators of one chunk, and a copy of 16 bytes per thread.
     """
     out, buffers, mma, store = epilogue
-    thread, _, _ = cute.arch.thread_idx()
+    tidx, _, _ = cute.arch.thread_idx()
     atom = hopper.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, out.element_type, cutlass.Float32)
-    to_shared = cute.make_tiled_copy_C(atom, mma).get_slice(thread % WARPGROUP)
-    mine = store.get_slice(thread % WARPGROUP)
-    sums = cute.make_rmem_tensor(mma.partition_shape_C(CHUNK), cutlass.Float32)
-    rounded = cute.make_rmem_tensor_like(sums, out.element_type)
-    inside = mine.partition_S(cute.make_identity_tensor(CHUNK))
-    for chunk in cutlass.range_constexpr(COLUMNS // CHUNK[1]):
-        for i in cutlass.range_constexpr(cute.size(sums)):
-            sums[i] = acc[chunk * cute.size(sums) + i]
-        rounded.store(sums.load().to(out.element_type))
-        buffer = buffers[None, None, chunk % BUFFERS]
-        cute.copy(atom, to_shared.retile(rounded), to_shared.partition_D(buffer))
+    to_smem = cute.make_tiled_copy_C(atom, mma).get_slice(tidx % WARPGROUP)
+    thr_copy = store.get_slice(tidx % WARPGROUP)
+    chunk_acc = cute.make_rmem_tensor(mma.partition_shape_C(EPI_TILE), cutlass.Float32)
+    rounded = cute.make_rmem_tensor_like(chunk_acc, out.element_type)
+    tCcC = thr_copy.partition_S(cute.make_identity_tensor(EPI_TILE))
+    for chunk in cutlass.range_constexpr(COLUMNS // EPI_TILE[1]):
+        for i in cutlass.range_constexpr(cute.size(chunk_acc)):
+            chunk_acc[i] = acc[chunk * cute.size(chunk_acc) + i]
+        rounded.store(chunk_acc.load().to(out.element_type))
+        buffer = buffers[None, None, chunk % EPI_STAGES]
+        cute.copy(atom, to_smem.retile(rounded), to_smem.partition_D(buffer))
         # After this barrier, the chunk is complete, and every thread has read the chunk that was written before it.
-        cute.arch.barrier(barrier_id=1 + worker, number_of_threads=WARPGROUP)
-        left = column * COLUMNS + chunk * CHUNK[1]
-        from_shared = mine.partition_S(buffer)
-        to_out = mine.partition_D(cute.local_tile(cute.domain_offset((row, left), out), CHUNK, (0, 0)))
-        for i in cutlass.range_constexpr(cute.size(inside, mode=[1])):
-            down, across = inside[0, i, 0]
-            if row + down < end and left + across < out.shape[1]:
-                cute.copy(store, from_shared[None, i, 0], to_out[None, i, 0])
+        cute.arch.barrier(barrier_id=1 + consumer, number_of_threads=WARPGROUP)
+        n_begin = tile_n * COLUMNS + chunk * EPI_TILE[1]
+        tCsC = thr_copy.partition_S(buffer)
+        tCgC = thr_copy.partition_D(cute.local_tile(cute.domain_offset((m_begin, n_begin), out), EPI_TILE, (0, 0)))
+        for i in cutlass.range_constexpr(cute.size(tCcC, mode=[1])):
+            m, n = tCcC[0, i, 0]
+            if m_begin + m < end and n_begin + n < out.shape[1]:
+                cute.copy(store, tCsC[None, i, 0], tCgC[None, i, 0])
 
 
 @cute.kernel
 def multiply(mma, chunk_mma, store, layouts, a, b, out, offsets):
     """Run one block per SM, with one warpgroup that loads and two that multiply."""
-    (of_a, of_b, of_out), (load_a, a), (load_b, b) = layouts, a, b
-    thread, _, _ = cute.arch.thread_idx()
-    warp = cute.arch.make_warp_uniform(thread // 32)
+    (of_a, of_b, layout_c), (tma_a, a), (tma_b, b) = layouts, a, b
+    tidx, _, _ = cute.arch.thread_idx()
+    warp_id = cute.arch.make_warp_uniform(tidx // 32)
     memory = SmemAllocator()
     full = memory.allocate_array(cutlass.Int64, STAGES)
     empty = memory.allocate_array(cutlass.Int64, STAGES)
-    shared_a = memory.allocate_tensor(load_a.value_type, of_a.outer, 1024, of_a.inner)
-    shared_b = memory.allocate_tensor(load_b.value_type, of_b.outer, 1024, of_b.inner)
-    shared_out = memory.allocate_tensor(out.element_type, of_out.outer, 1024, of_out.inner)
-    if warp == 0:
+    sA = memory.allocate_tensor(tma_a.value_type, of_a.outer, 1024, of_a.inner)
+    sB = memory.allocate_tensor(tma_b.value_type, of_b.outer, 1024, of_b.inner)
+    sC = memory.allocate_tensor(out.element_type, layout_c.outer, 1024, layout_c.inner)
+    if warp_id == 0:
         with cute.arch.elect_one():
             for stage in cutlass.range_constexpr(STAGES):
                 cute.arch.mbarrier_init(full + stage, 1)
                 cute.arch.mbarrier_init(empty + stage, 8)  # one lane of each consumer's warp arrives
         cute.arch.mbarrier_init_fence()
     cute.arch.sync_threads()
-    across, steps = cute.ceil_div(out.shape[1], COLUMNS), cute.ceil_div(a.shape[1], DEPTH)
-    if warp < 4:
+    num_n, k_tiles = cute.ceil_div(out.shape[1], COLUMNS), cute.ceil_div(a.shape[1], BLOCK_K)
+    if warp_id < 4:
         cute.arch.setmaxregister_decrease(40)
-        if warp == 0:
-            tiles_b = cute.local_tile(b, (COLUMNS, DEPTH), (None, None, None))
-            to_b, from_b = cpasync.tma_partition(
-                load_b, 0, cute.make_layout(1), cute.group_modes(shared_b, 0, 2), cute.group_modes(tiles_b, 0, 2)
+        if warp_id == 0:
+            gB = cute.local_tile(b, (COLUMNS, BLOCK_K), (None, None, None))
+            tBsB, tBgB = cpasync.tma_partition(
+                tma_b, 0, cute.make_layout(1), cute.group_modes(sB, 0, 2), cute.group_modes(gB, 0, 2)
             )
-            produce(offsets, across, steps, (full, empty), load_a, a, shared_a, load_b, from_b, to_b)
+            produce(offsets, num_n, k_tiles, (full, empty), tma_a, a, sA, tma_b, tBgB, tBsB)
     else:
         cute.arch.setmaxregister_increase(232)
-        mine = mma.get_slice(thread - WARPGROUP)
-        of_a, of_b = mma.make_fragment_A(mine.partition_A(shared_a)), mma.make_fragment_B(mine.partition_B(shared_b))
-        buffers = cute.local_tile(shared_out, (*CHUNK, BUFFERS), (0, 0, warp // 4 - 1))
-        consume(offsets, across, steps, (full, empty), mma, of_a, of_b, (out, buffers, chunk_mma, store))
+        thr_mma = mma.get_slice(tidx - WARPGROUP)
+        of_a, of_b = mma.make_fragment_A(thr_mma.partition_A(sA)), mma.make_fragment_B(thr_mma.partition_B(sB))
+        buffers = cute.local_tile(sC, (*EPI_TILE, EPI_STAGES), (0, 0, warp_id // 4 - 1))
+        consume(offsets, num_n, k_tiles, (full, empty), mma, of_a, of_b, (out, buffers, chunk_mma, store))
 
 
 @cute.jit
 def gemm(x: cute.Tensor, w: cute.Tensor, offsets: cute.Tensor, out: cute.Tensor, blocks: cutlass.Int32) -> None:
     """out[rows of e] = x[rows of e] w[e]^T for x [rows, k], w [n, k, experts], and out [rows, n]."""
     dtype, k_major = x.element_type, (warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.K)
-    of_a = hopper.make_smem_layout_a(LayoutEnum.ROW_MAJOR, (ROWS, COLUMNS, DEPTH), dtype, STAGES)
-    of_b = hopper.make_smem_layout_b(LayoutEnum.ROW_MAJOR, (ROWS, COLUMNS, DEPTH), dtype, STAGES)
-    of_out = hopper.make_smem_layout_epi(dtype, LayoutEnum.ROW_MAJOR, CHUNK, 2 * BUFFERS)
-    load, sums = cpasync.CopyBulkTensorTileG2SOp(), cutlass.Float32
-    wide = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), dtype, num_bits_per_copy=128)
+    layout_a = hopper.make_smem_layout_a(LayoutEnum.ROW_MAJOR, (ROWS, COLUMNS, BLOCK_K), dtype, STAGES)
+    layout_b = hopper.make_smem_layout_b(LayoutEnum.ROW_MAJOR, (ROWS, COLUMNS, BLOCK_K), dtype, STAGES)
+    layout_c = hopper.make_smem_layout_epi(dtype, LayoutEnum.ROW_MAJOR, EPI_TILE, 2 * EPI_STAGES)
+    load, acc_dtype = cpasync.CopyBulkTensorTileG2SOp(), cutlass.Float32
+    copy_atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), dtype, num_bits_per_copy=128)
     multiply(
-        hopper.make_trivial_tiled_mma(dtype, dtype, *k_major, sums, (2, 1, 1), (64, COLUMNS)),
-        hopper.make_trivial_tiled_mma(dtype, dtype, *k_major, sums, (1, 1, 1), CHUNK),
-        cute.make_tiled_copy_tv(wide, cute.make_layout((16, 8), stride=(8, 1)), cute.make_layout((1, 8))),
-        (of_a, of_b, of_out),
-        cpasync.make_tiled_tma_atom(load, x, cute.select(of_a, [0, 1]), (ROWS, DEPTH)),
-        cpasync.make_tiled_tma_atom(load, w, cute.select(of_b, [0, 1]), (COLUMNS, DEPTH)),
+        hopper.make_trivial_tiled_mma(dtype, dtype, *k_major, acc_dtype, (2, 1, 1), (64, COLUMNS)),
+        hopper.make_trivial_tiled_mma(dtype, dtype, *k_major, acc_dtype, (1, 1, 1), EPI_TILE),
+        cute.make_tiled_copy_tv(copy_atom, cute.make_layout((16, 8), stride=(8, 1)), cute.make_layout((1, 8))),
+        (layout_a, layout_b, layout_c),
+        cpasync.make_tiled_tma_atom(load, x, cute.select(layout_a, [0, 1]), (ROWS, BLOCK_K)),
+        cpasync.make_tiled_tma_atom(load, w, cute.select(layout_b, [0, 1]), (COLUMNS, BLOCK_K)),
         out,
         offsets,
     ).launch(grid=[blocks, 1, 1], block=[3 * WARPGROUP, 1, 1], min_blocks_per_mp=1)
@@ -228,8 +228,8 @@ def gemm(x: cute.Tensor, w: cute.Tensor, offsets: cute.Tensor, out: cute.Tensor,
 def grouped_gemm(x: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     rows, (experts, n, _) = len(x), w.shape
     out = x.new_empty(rows, n)
-    processors = torch.cuda.get_device_properties(x.device if x.is_cuda else None).multi_processor_count
+    num_sms = torch.cuda.get_device_properties(x.device if x.is_cuda else None).multi_processor_count
     # Each expert with rows has at most one tile that is not full. The host does not know how many have rows.
-    most_tiles = (rows // ROWS + min(rows, experts)) * -(-n // COLUMNS)
-    lane.run(gemm, x, w.permute(1, 2, 0), offsets, out, min(processors, most_tiles))
+    max_tiles = (rows // ROWS + min(rows, experts)) * -(-n // COLUMNS)
+    lane.run(gemm, x, w.permute(1, 2, 0), offsets, out, min(num_sms, max_tiles))
     return out

@@ -58,16 +58,16 @@ def split_kernel(parts_ptr, lse_ptr, q_ptr, k_ptr, v_ptr, tokens, group, splits,
     split = tl.program_id(1)
     first = split * tokens_per_part
     last = tl.minimum(first + tokens_per_part, tokens)
-    member = tl.arange(0, GROUP)
-    column = tl.arange(0, HEAD)[None, :]
-    head = kv_head * group + member
-    query = tl.load(q_ptr + head[:, None] * HEAD + column, mask=(member < group)[:, None], other=0.0)
+    offs_g = tl.arange(0, GROUP)
+    offs_d = tl.arange(0, HEAD)[None, :]
+    head = kv_head * group + offs_g
+    query = tl.load(q_ptr + head[:, None] * HEAD + offs_d, mask=(offs_g < group)[:, None], other=0.0)
     acc = tl.zeros([GROUP, HEAD], tl.float32)
     l_i = tl.zeros([GROUP], tl.float32)
     m_i = tl.full([GROUP], -float("inf"), tl.float32)
     for start in tl.range(first, last, TOKENS):
         token = start + tl.arange(0, TOKENS)
-        offsets = (kv_head * tokens + token)[:, None] * HEAD + column
+        offsets = (kv_head * tokens + token)[:, None] * HEAD + offs_d
         k = tl.load(k_ptr + offsets, mask=(token < last)[:, None], other=0.0)
         v = tl.load(v_ptr + offsets, mask=(token < last)[:, None], other=0.0)
         qk = tl.where((token < last)[None, :], tl.dot(query, k.T) * scale, -float("inf"))
@@ -78,8 +78,8 @@ def split_kernel(parts_ptr, lse_ptr, q_ptr, k_ptr, v_ptr, tokens, group, splits,
         acc = tl.dot(p.to(query.dtype), v, acc * alpha[:, None])
         m_i = m_new
     slot = head * splits + split
-    tl.store(parts_ptr + slot[:, None] * HEAD + column, acc / l_i[:, None], mask=(member < group)[:, None])
-    tl.store(lse_ptr + slot, m_i + tl.log2(l_i), mask=member < group)
+    tl.store(parts_ptr + slot[:, None] * HEAD + offs_d, acc / l_i[:, None], mask=(offs_g < group)[:, None])
+    tl.store(lse_ptr + slot, m_i + tl.log2(l_i), mask=offs_g < group)
 
 
 @triton.jit(do_not_specialize=["heads", "splits"])
@@ -87,7 +87,7 @@ def combine_kernel(out_ptr, parts_ptr, lse_ptr, sink_ptr, heads, splits, log2_e,
                    HEAD: tl.constexpr, PARTS: tl.constexpr):  # fmt: skip
     """Combine the parts of one query head with its sink, always in the same order."""
     head = tl.program_id(0).to(tl.int64)
-    column = tl.arange(0, HEAD)
+    offs_d = tl.arange(0, HEAD)
     m_i = tl.load(sink_ptr + head % heads) * log2_e
     l_i = 1.0
     acc = tl.zeros([HEAD], tl.float32)
@@ -95,14 +95,14 @@ def combine_kernel(out_ptr, parts_ptr, lse_ptr, sink_ptr, heads, splits, log2_e,
         split = start + tl.arange(0, PARTS)
         slot = head * splits + split
         lse = tl.load(lse_ptr + slot, mask=split < splits, other=-float("inf"))
-        part = tl.load(parts_ptr + slot[:, None] * HEAD + column[None, :], mask=(split < splits)[:, None], other=0.0)
+        part = tl.load(parts_ptr + slot[:, None] * HEAD + offs_d[None, :], mask=(split < splits)[:, None], other=0.0)
         m_new = tl.maximum(m_i, tl.max(lse, axis=0))
         weight = tl.exp2(lse - m_new)
         alpha = tl.exp2(m_i - m_new)
         l_i = l_i * alpha + tl.sum(weight, axis=0)
         acc = acc * alpha + tl.sum(weight[:, None] * part, axis=0)
         m_i = m_new
-    tl.store(out_ptr + head * HEAD + column, (acc / l_i).to(out_ptr.dtype.element_ty))
+    tl.store(out_ptr + head * HEAD + offs_d, (acc / l_i).to(out_ptr.dtype.element_ty))
 
 
 def split_kv(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tensor) -> torch.Tensor:

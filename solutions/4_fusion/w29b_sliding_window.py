@@ -49,15 +49,15 @@ BELOW_ALL_SCORES = tl.constexpr(-1.0e6)
 
 
 @triton.jit
-def attend(acc, l_i, m_i, query, k_desc, v_desc, kv_head, tile, row, window, sinks, scale,
+def attend(acc, l_i, m_i, query, k_desc, v_desc, kv_head, tile, offs_m, window, sinks, scale,
            BLOCK_N: tl.constexpr, HEAD: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
     """Add a tile of keys to the state of a block of queries. MASKED: not every query sees every key."""
     k = k_desc.load([kv_head, tile * BLOCK_N, 0]).reshape(BLOCK_N, HEAD)
     v = v_desc.load([kv_head, tile * BLOCK_N, 0]).reshape(BLOCK_N, HEAD)
     qk = tl.dot(query, k.T)
     if MASKED:
-        key = tile * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-        qk = tl.where((key <= row) & ((row - key < window) | (key < sinks)), qk, -float("inf"))
+        offs_n = tile * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+        qk = tl.where((offs_n <= offs_m) & ((offs_m - offs_n < window) | (offs_n < sinks)), qk, -float("inf"))
     m_new = tl.maximum(m_i, tl.max(qk, axis=1) * scale)
     p = tl.exp2(qk * scale - m_new[:, None])
     alpha = tl.exp2(m_i - m_new)
@@ -71,31 +71,31 @@ def sliding_window_kernel(out_ptr, q_ptr, k_desc, v_desc, tokens, group, window,
     """Compute BLOCK_M queries of one head."""
     blocks = tl.cdiv(tokens, BLOCK_M)
     head = tl.program_id(0) // blocks
-    first_query = tl.program_id(0) % blocks * BLOCK_M
-    row = first_query + tl.arange(0, BLOCK_M)[:, None]
-    places = (head.to(tl.int64) * tokens + row) * HEAD + tl.arange(0, HEAD)[None, :]
-    query = tl.load(q_ptr + places, mask=row < tokens, other=0.0)
+    start_m = tl.program_id(0) % blocks * BLOCK_M
+    offs_m = start_m + tl.arange(0, BLOCK_M)[:, None]
+    offs = (head.to(tl.int64) * tokens + offs_m) * HEAD + tl.arange(0, HEAD)[None, :]
+    query = tl.load(q_ptr + offs, mask=offs_m < tokens, other=0.0)
     acc = tl.zeros([BLOCK_M, HEAD], tl.float32)
     l_i = tl.zeros([BLOCK_M], tl.float32)
     m_i = tl.full([BLOCK_M], BELOW_ALL_SCORES, tl.float32)
     # Tiles from first_tile on are in the window of a query, and tiles below sink_tiles have sinks.
-    first_tile = tl.maximum(first_query - window + 1, 0) // BLOCK_N
+    first_tile = tl.maximum(start_m - window + 1, 0) // BLOCK_N
     sink_tiles = tl.minimum(tl.cdiv(sinks, BLOCK_N), first_tile)
-    end = tl.cdiv(tl.minimum(first_query + BLOCK_M, tokens), BLOCK_N)
+    end = tl.cdiv(tl.minimum(start_m + BLOCK_M, tokens), BLOCK_N)
     # Whole tiles are in the window of the last query, and none of their keys is after the first query.
-    first_whole = tl.minimum(tl.cdiv(tl.maximum(first_query + BLOCK_M - window, 0), BLOCK_N), end)
-    last_whole = tl.minimum(tl.maximum((first_query + 1) // BLOCK_N, first_whole), end)
+    first_whole = tl.minimum(tl.cdiv(tl.maximum(start_m + BLOCK_M - window, 0), BLOCK_N), end)
+    last_whole = tl.minimum(tl.maximum((start_m + 1) // BLOCK_N, first_whole), end)
     # Partial tiles: those of the sinks, those at the lower edge of the window, and those on the diagonal.
     below = sink_tiles + first_whole - first_tile
     for step in tl.range(0, below + end - last_whole):
         in_window = tl.where(step < below, first_tile + step - sink_tiles, last_whole + step - below)
         tile = tl.where(step < sink_tiles, step, in_window)
-        acc, l_i, m_i = attend(acc, l_i, m_i, query, k_desc, v_desc, head // group, tile, row, window, sinks, scale,
+        acc, l_i, m_i = attend(acc, l_i, m_i, query, k_desc, v_desc, head // group, tile, offs_m, window, sinks, scale,
                                BLOCK_N, HEAD, True)  # fmt: skip
     for tile in tl.range(first_whole, last_whole):
-        acc, l_i, m_i = attend(acc, l_i, m_i, query, k_desc, v_desc, head // group, tile, row, window, sinks, scale,
+        acc, l_i, m_i = attend(acc, l_i, m_i, query, k_desc, v_desc, head // group, tile, offs_m, window, sinks, scale,
                                BLOCK_N, HEAD, False)  # fmt: skip
-    tl.store(out_ptr + places, (acc / l_i[:, None]).to(query.dtype), mask=row < tokens)
+    tl.store(out_ptr + offs, (acc / l_i[:, None]).to(query.dtype), mask=offs_m < tokens)
 
 
 def sliding_window(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, sinks: int) -> torch.Tensor:

@@ -50,30 +50,30 @@ def linear_attention_kernel(out_ptr, state_ptr, q_ptr, k_ptr, v_ptr, g_ptr, toke
                             CHUNK: tl.constexpr, HEAD: tl.constexpr, BLOCK_V: tl.constexpr):  # fmt: skip
     """Compute BLOCK_V columns of a head, chunk after chunk."""
     head = (tl.program_id(0) // (HEAD // BLOCK_V)).to(tl.int64)
-    column = tl.arange(0, HEAD)
-    value_column = tl.program_id(0) % (HEAD // BLOCK_V) * BLOCK_V + tl.arange(0, BLOCK_V)
-    place = tl.arange(0, CHUNK)
+    offs_d = tl.arange(0, HEAD)
+    offs_v = tl.program_id(0) % (HEAD // BLOCK_V) * BLOCK_V + tl.arange(0, BLOCK_V)
+    offs_c = tl.arange(0, CHUNK)
     state = tl.zeros([HEAD, BLOCK_V], tl.float32)
     for start in tl.range(0, tokens, CHUNK):
-        token = start + place
-        inside = token < tokens  # keys and values past the end are 0, and their decay is 1
+        token = start + offs_c
+        mask = token < tokens  # keys and values past the end are 0, and their decay is 1
         row = (head * tokens + token)[:, None] * HEAD
-        q = tl.load(q_ptr + row + column[None, :], mask=inside[:, None], other=0.0)
-        k = tl.load(k_ptr + row + column[None, :], mask=inside[:, None], other=0.0)
-        v = tl.load(v_ptr + row + value_column[None, :], mask=inside[:, None], other=0.0)
-        g = tl.load(g_ptr + head * tokens + token, mask=inside, other=0.0)
+        q = tl.load(q_ptr + row + offs_d[None, :], mask=mask[:, None], other=0.0)
+        k = tl.load(k_ptr + row + offs_d[None, :], mask=mask[:, None], other=0.0)
+        v = tl.load(v_ptr + row + offs_v[None, :], mask=mask[:, None], other=0.0)
+        g = tl.load(g_ptr + head * tokens + token, mask=mask, other=0.0)
         decay = tl.cumsum(g, axis=0)  # from the beginning of the chunk to each token, as a logarithm
-        total = tl.sum(g, axis=0)
+        g_last = tl.sum(g, axis=0)
         # The mask comes before the exponential, which could overflow above the diagonal.
-        pairs = tl.where(place[:, None] >= place[None, :], decay[:, None] - decay[None, :], -float("inf"))
-        scores = tl.dot(q, k.T) * tl.exp(pairs)
-        out = tl.exp(decay)[:, None] * tl.dot(q, state.to(q.dtype))
-        out = tl.dot(scores.to(q.dtype), v, out)
-        tl.store(out_ptr + row + value_column[None, :], out.to(q.dtype), mask=inside[:, None])
+        pairs = tl.where(offs_c[:, None] >= offs_c[None, :], decay[:, None] - decay[None, :], -float("inf"))
+        qk = tl.dot(q, k.T) * tl.exp(pairs)
+        o = tl.exp(decay)[:, None] * tl.dot(q, state.to(q.dtype))
+        o = tl.dot(qk.to(q.dtype), v, o)
+        tl.store(out_ptr + row + offs_v[None, :], o.to(q.dtype), mask=mask[:, None])
         # Weighted values instead of weighted keys: k remains in shared memory, where both of its products read it.
-        v_decayed = (v * tl.exp(total - decay)[:, None]).to(v.dtype)
-        state = tl.dot(k.T, v_decayed, state * tl.exp(total))
-    tl.store(state_ptr + (head * HEAD + column)[:, None] * HEAD + value_column[None, :], state)
+        v_decayed = (v * tl.exp(g_last - decay)[:, None]).to(v.dtype)
+        state = tl.dot(k.T, v_decayed, state * tl.exp(g_last))
+    tl.store(state_ptr + (head * HEAD + offs_d)[:, None] * HEAD + offs_v[None, :], state)
 
 
 def linear_attention(

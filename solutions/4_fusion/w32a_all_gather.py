@@ -50,12 +50,12 @@ def signal_and_wait(flags, rank, number, WORLD: tl.constexpr):
     # operation that releases, but does not document it.
     tl.debug_barrier()
     for hop in tl.static_range(1, WORLD):
-        theirs = address(flags, (rank + hop) % WORLD, tl.int32) + tl.program_id(0) * WORLD
-        tl.atomic_xchg(theirs + rank, number, sem="release", scope="sys")
-    mine = address(flags, rank, tl.int32) + tl.program_id(0) * WORLD
+        peer_flags = address(flags, (rank + hop) % WORLD, tl.int32) + tl.program_id(0) * WORLD
+        tl.atomic_xchg(peer_flags + rank, number, sem="release", scope="sys")
+    my_flags = address(flags, rank, tl.int32) + tl.program_id(0) * WORLD
     for hop in tl.static_range(1, WORLD):
         # a peer that is a step ahead has already raised its flag to number + 1
-        while tl.atomic_add(mine + (rank + hop) % WORLD, 0, sem="acquire", scope="sys") < number:
+        while tl.atomic_add(my_flags + (rank + hop) % WORLD, 0, sem="acquire", scope="sys") < number:
             pass
     tl.debug_barrier()
 
@@ -67,34 +67,34 @@ def combine(
 ):  # fmt: skip
     rank = first + tl.program_id(1)
     head = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    place = head[:, None] * HEAD + tl.arange(0, HEAD)[None, :]
-    inside = head < heads
-    mask = inside[:, None]
+    offs = head[:, None] * HEAD + tl.arange(0, HEAD)[None, :]
+    head_mask = head < heads
+    mask = head_mask[:, None]
     sums = 2 * WORLD * heads * HEAD  # where lse begins in staging
-    own = address(staging, rank, tl.float32)
-    own_partial, own_sums = address(partial, rank, tl.float32), address(lse, rank, tl.float32)
-    own_out = address(out, rank, tl.float32)
+    my_staging = address(staging, rank, tl.float32)
+    partial_ptr, lse_ptr = address(partial, rank, tl.float32), address(lse, rank, tl.float32)
+    out_ptr = address(out, rank, tl.float32)
     for step in range(steps):
-        own_values = tl.load(own_partial + step * heads * HEAD + place, mask, 0.0)
-        own_lse = tl.load(own_sums + step * heads + head, inside, 0.0)
+        my_acc = tl.load(partial_ptr + step * heads * HEAD + offs, mask, 0.0)
+        my_lse = tl.load(lse_ptr + step * heads + head, head_mask, 0.0)
         slot = step % 2 * WORLD
         for hop in tl.static_range(1, WORLD):
-            theirs = address(staging, (rank + hop) % WORLD, tl.float32)
-            tl.store(theirs + (slot + rank) * heads * HEAD + place, own_values, mask)
-            tl.store(theirs + sums + (slot + rank) * heads + head, own_lse, inside)
+            peer_staging = address(staging, (rank + hop) % WORLD, tl.float32)
+            tl.store(peer_staging + (slot + rank) * heads * HEAD + offs, my_acc, mask)
+            tl.store(peer_staging + sums + (slot + rank) * heads + head, my_lse, head_mask)
         signal_and_wait(flags, rank, step + 1, WORLD)
-        peak = own_lse
+        m_i = my_lse
         for hop in tl.static_range(1, WORLD):
             peer = slot + (rank + hop) % WORLD
-            peak = tl.maximum(peak, tl.load(own + sums + peer * heads + head, inside, 0.0))
-        weight = tl.exp(own_lse - peak)
-        total, values = weight, weight[:, None] * own_values
+            m_i = tl.maximum(m_i, tl.load(my_staging + sums + peer * heads + head, head_mask, 0.0))
+        weight = tl.exp(my_lse - m_i)
+        l_i, acc = weight, weight[:, None] * my_acc
         for hop in tl.static_range(1, WORLD):
             peer = slot + (rank + hop) % WORLD
-            weight = tl.exp(tl.load(own + sums + peer * heads + head, inside, 0.0) - peak)
-            values += weight[:, None] * tl.load(own + peer * heads * HEAD + place, mask, 0.0)
-            total += weight
-        tl.store(own_out + step * heads * HEAD + place, values / total[:, None], mask)
+            weight = tl.exp(tl.load(my_staging + sums + peer * heads + head, head_mask, 0.0) - m_i)
+            acc += weight[:, None] * tl.load(my_staging + peer * heads * HEAD + offs, mask, 0.0)
+            l_i += weight
+        tl.store(out_ptr + step * heads * HEAD + offs, acc / l_i[:, None], mask)
 
 
 def addresses(buffers: torch.Tensor) -> torch.Tensor:

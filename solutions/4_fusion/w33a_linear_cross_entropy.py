@@ -50,55 +50,55 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 BLOCK_M, BLOCK_K = 128, 64
 # Tiles that programs go down before they take the next column: those that run together share h and w in L2.
-GROUP = 16
+GROUP_SIZE_M = 16
 
 IGNORED = tl.constexpr(-100)
 
 
 @triton.jit(do_not_specialize=["M", "V"])
-def partial_kernel(m_ptr, l_ptr, target_ptr, h, w, labels_ptr, M, V, K,
+def partial_kernel(m_ptr, l_ptr, target_ptr, h_desc, w_desc, labels_ptr, M, V, K,
                    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-                   GROUP: tl.constexpr):  # fmt: skip
+                   GROUP_SIZE_M: tl.constexpr):  # fmt: skip
     """Reduce one tile of logits to a maximum and a sum per row."""
-    row_tiles, column_tiles = tl.cdiv(M, BLOCK_M), tl.cdiv(V, BLOCK_N)
-    first_row_tile = tl.program_id(0) // (GROUP * column_tiles) * GROUP
-    height = tl.minimum(row_tiles - first_row_tile, GROUP)  # the last group may be lower
-    row_tile = first_row_tile + tl.program_id(0) % (GROUP * column_tiles) % height
-    column_tile = tl.program_id(0) % (GROUP * column_tiles) // height
+    num_pid_m, num_pid_n = tl.cdiv(M, BLOCK_M), tl.cdiv(V, BLOCK_N)
+    first_pid_m = tl.program_id(0) // (GROUP_SIZE_M * num_pid_n) * GROUP_SIZE_M
+    group_size_m = tl.minimum(num_pid_m - first_pid_m, GROUP_SIZE_M)  # the last group may be lower
+    pid_m = first_pid_m + tl.program_id(0) % (GROUP_SIZE_M * num_pid_n) % group_size_m
+    pid_n = tl.program_id(0) % (GROUP_SIZE_M * num_pid_n) // group_size_m
     logits = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for k in range(0, K, BLOCK_K):
-        logits = tl.dot(h.load([row_tile * BLOCK_M, k]), w.load([column_tile * BLOCK_N, k]).T, logits)
+        logits = tl.dot(h_desc.load([pid_m * BLOCK_M, k]), w_desc.load([pid_n * BLOCK_N, k]).T, logits)
 
-    row = row_tile * BLOCK_M + tl.arange(0, BLOCK_M)
-    column = column_tile * BLOCK_N + tl.arange(0, BLOCK_N)
-    label = tl.load(labels_ptr + row, mask=row < M, other=IGNORED).to(tl.int32)
-    has_label = (label >= column_tile * BLOCK_N) & (label < (column_tile + 1) * BLOCK_N)
+    offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    label = tl.load(labels_ptr + offs_m, mask=offs_m < M, other=IGNORED).to(tl.int32)
+    has_label = (label >= pid_n * BLOCK_N) & (label < (pid_n + 1) * BLOCK_N)
     if tl.max(has_label.to(tl.int32), axis=0) > 0:
-        target = tl.sum(tl.where(label[:, None] == column, logits, 0.0), axis=1)
-        tl.store(target_ptr + row, target, mask=has_label)
+        target = tl.sum(tl.where(label[:, None] == offs_n, logits, 0.0), axis=1)
+        tl.store(target_ptr + offs_m, target, mask=has_label)
     # The logits of classes past the end are 0, and would add exp(0).
-    logits = tl.where(column < V, logits, -float("inf"))
-    m = tl.max(logits, axis=1)  # finite, because each tile has a class
-    total = tl.sum(tl.exp(logits - m[:, None]), axis=1)
-    part = column_tile.to(tl.int64) * M + row
-    tl.store(m_ptr + part, m, mask=row < M)
-    tl.store(l_ptr + part, total, mask=row < M)
+    logits = tl.where(offs_n < V, logits, -float("inf"))
+    m_i = tl.max(logits, axis=1)  # finite, because each tile has a class
+    l_i = tl.sum(tl.exp(logits - m_i[:, None]), axis=1)
+    offs = pid_n.to(tl.int64) * M + offs_m
+    tl.store(m_ptr + offs, m_i, mask=offs_m < M)
+    tl.store(l_ptr + offs, l_i, mask=offs_m < M)
 
 
 @triton.jit(do_not_specialize=["M", "tiles"])
 def merge_kernel(loss_ptr, lse_ptr, m_ptr, l_ptr, target_ptr, labels_ptr, M, tiles,
-                 ROWS: tl.constexpr, TILES: tl.constexpr):  # fmt: skip
-    """Merge the tiles of ROWS rows, TILES at a time."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    m_i = tl.full([ROWS], -float("inf"), tl.float32)
-    l_i = tl.zeros([ROWS], tl.float32)
+                 BLOCK_M: tl.constexpr, TILES: tl.constexpr):  # fmt: skip
+    """Merge the tiles of BLOCK_M rows, TILES at a time."""
+    row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    m_i = tl.full([BLOCK_M], -float("inf"), tl.float32)
+    l_i = tl.zeros([BLOCK_M], tl.float32)
     for first in range(0, tiles, TILES):
         tile = first + tl.arange(0, TILES)[:, None]
-        part = tile.to(tl.int64) * M + row
-        m = tl.load(m_ptr + part, mask=(tile < tiles) & (row < M), other=-float("inf"))
-        total = tl.load(l_ptr + part, mask=(tile < tiles) & (row < M), other=0.0)
-        m_new = tl.maximum(m_i, tl.max(m, axis=0))
-        l_i = l_i * tl.exp(m_i - m_new) + tl.sum(total * tl.exp(m - m_new), axis=0)
+        offs = tile.to(tl.int64) * M + row
+        m_part = tl.load(m_ptr + offs, mask=(tile < tiles) & (row < M), other=-float("inf"))
+        l_part = tl.load(l_ptr + offs, mask=(tile < tiles) & (row < M), other=0.0)
+        m_new = tl.maximum(m_i, tl.max(m_part, axis=0))
+        l_i = l_i * tl.exp(m_i - m_new) + tl.sum(l_part * tl.exp(m_part - m_new), axis=0)
         m_i = m_new
     lse = m_i + tl.log(l_i)
     counts = tl.load(labels_ptr + row, mask=row < M, other=IGNORED) != IGNORED
@@ -112,13 +112,13 @@ def linear_cross_entropy(h: torch.Tensor, w: torch.Tensor, labels: torch.Tensor)
     # GPUs other than Hopper have less shared memory: three stages of a smaller tile fit into 99 KB.
     shared = torch.cuda.get_device_properties(h.device if h.is_cuda else None).shared_memory_per_block_optin
     block_n, stages = (256, 4) if shared >= 200_000 else (128, 3)
-    row_tiles, tiles = triton.cdiv(rows, BLOCK_M), triton.cdiv(vocabulary, block_n)
+    num_pid_m, tiles = triton.cdiv(rows, BLOCK_M), triton.cdiv(vocabulary, block_n)
     maxima, sums = torch.empty(2, tiles, rows, dtype=torch.float32, device=h.device)
     target, loss, lse = (torch.empty(rows, dtype=torch.float32, device=h.device) for _ in range(3))
-    partial_kernel[row_tiles * tiles,](
+    partial_kernel[num_pid_m * tiles,](
         maxima, sums, target,
         TensorDescriptor.from_tensor(h, [BLOCK_M, BLOCK_K]), TensorDescriptor.from_tensor(w, [block_n, BLOCK_K]),
-        labels, rows, vocabulary, hidden, BLOCK_M, block_n, BLOCK_K, GROUP, num_warps=8, num_stages=stages,
+        labels, rows, vocabulary, hidden, BLOCK_M, block_n, BLOCK_K, GROUP_SIZE_M, num_warps=8, num_stages=stages,
     )  # fmt: skip
     merge_kernel[triton.cdiv(rows, 16),](loss, lse, maxima, sums, target, labels, rows, tiles, 16, 64)
     return loss, lse

@@ -59,7 +59,7 @@ def add_kernel(table_ptr, sums_ptr, dy_ptr, ids_ptr, order_ptr, tokens, n,
                PIECE: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip
     """Add the rows of one piece, token by token, for BLOCK columns."""
     piece = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     first = piece * PIECE
     last = first + PIECE - 1
     token = load_token(ids_ptr, order_ptr, first, tokens)
@@ -71,25 +71,25 @@ def add_kernel(table_ptr, sums_ptr, dy_ptr, ids_ptr, order_ptr, tokens, n,
         for k in range(0, PIECE, ROWS):
             position = first + k + tl.arange(0, ROWS)[:, None]
             row = tl.load(order_ptr + position, mask=position < last, other=0).to(tl.int64)
-            x = tl.load(dy_ptr + row * n + column, mask=(position < last) & (column < n), other=0.0)
+            x = tl.load(dy_ptr + row * n + cols, mask=(position < last) & (cols < n), other=0.0)
             acc += tl.sum(x.to(tl.float32), axis=0)
         i = last
     row = tl.load(order_ptr + i, mask=i < tokens, other=-1).to(tl.int64)
-    x = tl.load(dy_ptr + row * n + column, mask=(row >= 0) & (column < n), other=0.0)
+    x = tl.load(dy_ptr + row * n + cols, mask=(row >= 0) & (cols < n), other=0.0)
     while (i <= last) & (token >= 0):
         # The next row is loaded before this one is stored.
         row = tl.load(order_ptr + i + 1, mask=i + 1 < tokens, other=-1).to(tl.int64)
-        next_x = tl.load(dy_ptr + row * n + column, mask=(row >= 0) & (i < last) & (column < n), other=0.0)
+        next_x = tl.load(dy_ptr + row * n + cols, mask=(row >= 0) & (i < last) & (cols < n), other=0.0)
         next_token = tl.load(ids_ptr + row, mask=row >= 0, other=-1)
         acc += x.to(tl.float32)
         if (next_token != token) | (i == last):
             if began_earlier:
-                tl.store(sums_ptr + 2 * piece * n + column, acc, mask=column < n)
+                tl.store(sums_ptr + 2 * piece * n + cols, acc, mask=cols < n)
             elif next_token == token:
-                tl.store(sums_ptr + (2 * piece + 1) * n + column, acc, mask=column < n)
+                tl.store(sums_ptr + (2 * piece + 1) * n + cols, acc, mask=cols < n)
             else:
                 value = acc.to(table_ptr.dtype.element_ty)
-                tl.store(table_ptr + token.to(tl.int64) * n + column, value, mask=column < n)
+                tl.store(table_ptr + token.to(tl.int64) * n + cols, value, mask=cols < n)
             acc = tl.zeros([BLOCK], tl.float32)
             token = next_token
             began_earlier = False
@@ -102,22 +102,22 @@ def join_kernel(table_ptr, sums_ptr, ids_ptr, order_ptr, tokens, n,
                 PIECE: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr):  # fmt: skip
     """Add the sums of a token that starts in this piece and continues in the next one, PARTS sums at a time."""
     piece = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     token = load_token(ids_ptr, order_ptr, (piece + 1) * PIECE - 1, tokens)
     continues = load_token(ids_ptr, order_ptr, (piece + 1) * PIECE, tokens) == token
     began_earlier = load_token(ids_ptr, order_ptr, piece * PIECE - 1, tokens) == token
     if continues & (token >= 0) & (began_earlier == 0):
-        acc = tl.load(sums_ptr + (2 * piece + 1) * n + column, mask=column < n, other=0.0)
+        acc = tl.load(sums_ptr + (2 * piece + 1) * n + cols, mask=cols < n, other=0.0)
         first = piece + 1 - PARTS
         count = PARTS
         while count == PARTS:
             first += count  # Triton 3.6 compiles the loop only if its body uses the variables of its condition
             part = first + tl.arange(0, PARTS)[:, None]
             has_token = load_token(ids_ptr, order_ptr, part * PIECE, tokens) == token
-            acc += tl.sum(tl.load(sums_ptr + 2 * part * n + column, mask=has_token & (column < n), other=0.0), axis=0)
+            acc += tl.sum(tl.load(sums_ptr + 2 * part * n + cols, mask=has_token & (cols < n), other=0.0), axis=0)
             count = tl.sum(has_token.to(tl.int32))
         value = acc.to(table_ptr.dtype.element_ty)
-        tl.store(table_ptr + token.to(tl.int64) * n + column, value, mask=column < n)
+        tl.store(table_ptr + token.to(tl.int64) * n + cols, value, mask=cols < n)
 
 
 def embedding_gradient(dy: torch.Tensor, ids: torch.Tensor, order: torch.Tensor, vocabulary: int) -> torch.Tensor:

@@ -61,14 +61,14 @@ def count_kernel(number_ptr, mask_ptr, tokens, BLOCK: tl.constexpr):
 @triton.jit
 def load_advantage(rewards_ptr, answer, group_size, GROUP: tl.constexpr):
     """Return the advantage of one answer."""
-    member = tl.arange(0, GROUP)
+    offs_g = tl.arange(0, GROUP)
     first = answer // group_size * group_size
     # Relative to the group's first reward, equal rewards are exactly 0, and so is their mean.
     base = tl.load(rewards_ptr + first)
-    rewards = tl.load(rewards_ptr + first + member, mask=member < group_size, other=0.0)
-    rewards = tl.where(member < group_size, rewards - base, 0.0)
+    rewards = tl.load(rewards_ptr + first + offs_g, mask=offs_g < group_size, other=0.0)
+    rewards = tl.where(offs_g < group_size, rewards - base, 0.0)
     mean = tl.sum(rewards, axis=0) / group_size
-    centered = tl.where(member < group_size, rewards - mean, 0.0)
+    centered = tl.where(offs_g < group_size, rewards - mean, 0.0)
     deviation = tl.sqrt(tl.sum(centered * centered, axis=0) / group_size)
     return (tl.load(rewards_ptr + answer) - base - mean) / (deviation + EPS)
 
@@ -87,8 +87,8 @@ def grpo_kernel(loss_ptr, dlogp_ptr, logp_ptr, old_logp_ptr, ref_logp_ptr, mask_
     if first < end:
         advantage = load_advantage(rewards_ptr, answer, group_size, GROUP)
         token = first + tl.arange(0, BLOCK)
-        inside = (token >= start) & (token < end)
-        counts = tl.load(mask_ptr + token, mask=inside, other=0) != 0
+        in_answer = (token >= start) & (token < end)
+        counts = tl.load(mask_ptr + token, mask=in_answer, other=0) != 0
         logp = tl.load(logp_ptr + token, mask=counts, other=0.0)
         ratio = tl.exp(logp - tl.load(old_logp_ptr + token, mask=counts, other=0.0))
         d = tl.load(ref_logp_ptr + token, mask=counts, other=0.0) - logp
@@ -96,9 +96,9 @@ def grpo_kernel(loss_ptr, dlogp_ptr, logp_ptr, old_logp_ptr, ref_logp_ptr, mask_
         token_loss = -tl.minimum(ratio * advantage, clipped) + beta * (tl.exp(d) - d - 1)
         slope = tl.where(ratio * advantage <= clipped, -ratio * advantage, 0.0) + beta * (1 - tl.exp(d))
         scale = 1.0 / tl.maximum(tl.load(number_ptr), 1)
-        tl.store(dlogp_ptr + token, tl.where(counts, slope * scale, 0.0), mask=inside)
-        total = tl.sum(tl.where(counts, token_loss, 0.0), axis=0)
-        tl.atomic_add(loss_ptr + answer, total * scale, sem="relaxed")
+        tl.store(dlogp_ptr + token, tl.where(counts, slope * scale, 0.0), mask=in_answer)
+        loss_sum = tl.sum(tl.where(counts, token_loss, 0.0), axis=0)
+        tl.atomic_add(loss_ptr + answer, loss_sum * scale, sem="relaxed")
 
 
 def grpo_loss(

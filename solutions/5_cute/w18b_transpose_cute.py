@@ -72,10 +72,10 @@ def shared_layout(tile: Tile, width: int, bits: int) -> cute.ComposedLayout:
 def inside(coordinates: cute.Tensor, shape: cute.Shape) -> cute.Tensor:
     """Return for each access of a thread whether it is inside a matrix of this shape. coordinates: of its values."""
     first = coordinates[(0, None), None, None]
-    holds = cute.make_rmem_tensor(first.shape, cutlass.Boolean)
-    for i in range(cute.size(holds)):
-        holds[i] = cute.elem_less(first[i], shape)
-    return holds
+    pred = cute.make_rmem_tensor(first.shape, cutlass.Boolean)
+    for i in range(cute.size(pred)):
+        pred[i] = cute.elem_less(first[i], shape)
+    return pred
 
 
 @cute.kernel
@@ -83,44 +83,44 @@ def transpose_kernel(
     x: cute.Tensor,
     out: cute.Tensor,
     load: cute.TiledCopy,
-    turn: cute.TiledCopy,
+    transpose_copy: cute.TiledCopy,
     store: cute.TiledCopy,
     tile: cutlass.Constexpr,
     width: cutlass.Constexpr,
 ):
     """Transpose one tile per block. width: the number of elements of an access."""
-    thread, _, _ = cute.arch.thread_idx()
+    tidx, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
     # Blocks go down the rows first, so that blocks which run together write whole rows of out.
-    down = cute.ceil_div(x.shape[0], tile.rows)
-    row, column = block % down, block // down
+    tiles_m = cute.ceil_div(x.shape[0], tile.rows)
+    tile_m, tile_n = block % tiles_m, block // tiles_m
     layout = shared_layout(tile, width, x.element_type.width)
-    shared = SmemAllocator().allocate_tensor(x.element_type, layout, 128)
+    smem = SmemAllocator().allocate_tensor(x.element_type, layout, 128)
 
-    by = load.get_slice(thread)
-    here = (tile.rows, tile.columns), (row, column)
-    source = by.partition_S(cute.local_tile(x, *here))
-    coordinates = by.partition_S(cute.local_tile(cute.make_identity_tensor(x.shape), *here))
+    thr_copy = load.get_slice(tidx)
+    tiler = (tile.rows, tile.columns), (tile_m, tile_n)
+    source = thr_copy.partition_S(cute.local_tile(x, *tiler))
+    coordinates = thr_copy.partition_S(cute.local_tile(cute.make_identity_tensor(x.shape), *tiler))
     squares = cute.make_rmem_tensor(source.shape, x.element_type)
     cute.copy(load, source, squares, pred=inside(coordinates, x.shape))
 
-    by = turn.get_slice(thread)
-    target = by.partition_D(shared)
+    thr_copy = transpose_copy.get_slice(tidx)
+    target = thr_copy.partition_D(smem)
     turned = cute.make_rmem_tensor(target.shape, x.element_type)
     # Registers have a layout too: a square is transposed by exchanging its strides, 1 and width.
     count = cute.size(squares) // width**2
     flipped = cute.make_layout(((width, width), 1, count), stride=((width, 1), 0, width**2))
     cute.basic_copy(cute.composition(squares, flipped), turned)
-    cute.copy(turn, turned, target)
+    cute.copy(transpose_copy, turned, target)
     cute.arch.sync_threads()
 
-    by = store.get_slice(thread)
-    there = (tile.columns, tile.rows), (column, row)
-    vectors = by.partition_S(shared)
-    coordinates = by.partition_D(cute.local_tile(cute.make_identity_tensor(out.shape), *there))
+    thr_copy = store.get_slice(tidx)
+    tiler_T = (tile.columns, tile.rows), (tile_n, tile_m)
+    vectors = thr_copy.partition_S(smem)
+    coordinates = thr_copy.partition_D(cute.local_tile(cute.make_identity_tensor(out.shape), *tiler_T))
     values = cute.make_rmem_tensor(vectors.shape, x.element_type)
     cute.copy(store, vectors, values)
-    cute.copy(store, values, by.partition_D(cute.local_tile(out, *there)), pred=inside(coordinates, out.shape))
+    cute.copy(store, values, thr_copy.partition_D(cute.local_tile(out, *tiler_T)), pred=inside(coordinates, out.shape))
 
 
 def aligned(matrix: cute.Tensor, width: int) -> cute.Tensor:
@@ -134,15 +134,15 @@ def launch(x: cute.Tensor, out: cute.Tensor, tile: cutlass.Constexpr, width: cut
     """Assign a tile to threads in three ways, and launch a block for each tile of x."""
     dtype = x.element_type
     atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), dtype, num_bits_per_copy=width * dtype.width)
-    across, along = tile.columns // width, tile.rows // width
-    squares = tile.threads // across, across
+    threads_n, threads_m = tile.columns // width, tile.rows // width
+    squares = tile.threads // threads_n, threads_n
     square = cute.make_layout((width, width), stride=(width, 1))
-    load = cute.make_tiled_copy_tv(atom, cute.make_layout(squares, stride=(across, 1)), square)
-    turn = cute.make_tiled_copy_tv(atom, cute.make_layout(squares[::-1]), square)
-    rows = cute.make_layout((tile.threads // along, along), stride=(along, 1))
+    load = cute.make_tiled_copy_tv(atom, cute.make_layout(squares, stride=(threads_n, 1)), square)
+    transpose_copy = cute.make_tiled_copy_tv(atom, cute.make_layout(squares[::-1]), square)
+    rows = cute.make_layout((tile.threads // threads_m, threads_m), stride=(threads_m, 1))
     store = cute.make_tiled_copy_tv(atom, rows, cute.make_layout((1, width)))
     blocks = cute.ceil_div(x.shape[0], tile.rows) * cute.ceil_div(x.shape[1], tile.columns)
-    kernel = transpose_kernel(aligned(x, width), aligned(out, width), load, turn, store, tile, width)
+    kernel = transpose_kernel(aligned(x, width), aligned(out, width), load, transpose_copy, store, tile, width)
     kernel.launch(grid=[blocks, 1, 1], block=[tile.threads, 1, 1])
 
 

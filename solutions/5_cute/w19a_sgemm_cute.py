@@ -4,7 +4,7 @@ matmul(a, b) takes contiguous float32 matrices of any nonzero size, with shapes 
 a new contiguous tensor of shape (m, n). The accumulators are strict float32, without TF32 or tensor cores. a and b
 start at multiples of 16 bytes; their rows may start anywhere. Each tensor has fewer than 2**31 elements.
 
-A block computes a tile of out from tiles of a and b that are `depth` steps deep. cp.async copies these tiles to the
+A block computes a tile of out from tiles of a and b that are `block_k` steps deep. cp.async copies these tiles to the
 stages of a circular buffer in shared memory. While one stage is multiplied, the other `stages - 1` are in flight or
 ready. A tiled MMA, here with single multiply-adds, distributes the tile over warps, lanes and values, and cute.gemm
 multiplies a thread's values. In the meantime, the values for the next step along k are loaded into other registers.
@@ -37,19 +37,19 @@ from cutlass.memory import SmemAllocator
 
 from kernelpath.lanes import cute as lane
 
-GROUP = 8  # rows of tiles that blocks of neighboring numbers share, and b with them in L2
+GROUP_M = 8  # rows of tiles that blocks of neighboring numbers share, and b with them in L2
 
 
 class Tile(NamedTuple):
-    """A block computes rows x columns of out, in k-tiles of this depth, with warps (down, across).
+    """A block computes block_m x block_n of out, in k-tiles of block_k, with warps (along m, along n).
 
     stages: stages of the circular buffer. blocks: the minimum number of blocks that fit on an SM. unroll: steps per
     iteration of the loop.
     """
 
-    rows: int
-    columns: int
-    depth: int
+    block_m: int
+    block_n: int
+    block_k: int
     warps: tuple[int, int]
     stages: int
     blocks: int
@@ -74,53 +74,53 @@ def dealt_out(tile: Tile) -> cute.TiledMma:
     or two apart. A lane computes squares of 4 x 4. Four neighboring rows or columns take one 16-byte read, and
     neighboring lanes read neighboring vectors.
     """
-    (down, across), (lanes_down, lanes_across) = tile.warps, LANES
-    threads = cute.make_layout(
-        (((2, 2), down), (8, across), 1),
-        stride=(((1, 16), 32 * across), (2, 32), 0),
+    (warps_m, warps_n), (lanes_m, lanes_n) = tile.warps, LANES
+    thr_layout = cute.make_layout(
+        (((2, 2), warps_m), (8, warps_n), 1),
+        stride=(((1, 16), 32 * warps_n), (2, 32), 0),
     )
 
     def places(warps: int, lanes: int, size: int) -> cute.Layout:
         """(lane, warp, value) -> row, or column, of the tile."""
-        each = size // warps
-        return cute.make_layout((lanes, warps, (4, each // (4 * lanes))), stride=(4, each, (1, 4 * lanes)))
+        per_warp = size // warps
+        return cute.make_layout((lanes, warps, (4, per_warp // (4 * lanes))), stride=(4, per_warp, (1, 4 * lanes)))
 
-    places_down = places(down, lanes_down, tile.rows)
-    places_across = places(across, lanes_across, tile.columns)
+    layout_m = places(warps_m, lanes_m, tile.block_m)
+    layout_n = places(warps_n, lanes_n, tile.block_n)
     op = cute.nvgpu.MmaUniversalOp(cutlass.Float32)
-    return cute.make_tiled_mma(op, threads, permutation_mnk=(places_down, places_across, None))
+    return cute.make_tiled_mma(op, thr_layout, permutation_mnk=(layout_m, layout_n, None))
 
 
 def inside(coordinates: cute.Tensor, rows: cutlass.Int32) -> cute.Tensor:
     """Return for each access of a thread whether it is inside the rows of a matrix, and not before its column 0."""
     first = coordinates[(0, None), None, None]
-    holds = cute.make_rmem_tensor(first.shape, cutlass.Boolean)
-    for i in range(cute.size(holds)):
+    pred = cute.make_rmem_tensor(first.shape, cutlass.Boolean)
+    for i in range(cute.size(pred)):
         row, column = first[i]
-        holds[i] = (row < rows) & (column >= 0)
-    return holds
+        pred[i] = (row < rows) & (column >= 0)
+    return pred
 
 
-def operand(matrix: cute.Tensor, at: cutlass.Int32, copy: cute.ThrCopy, shared: cute.Tensor) -> Callable[..., None]:
-    """Return begin(step along k, stage), which starts a thread's copies of a tile of row `at` to a stage.
+def operand(matrix: cute.Tensor, tile: cutlass.Int32, copy: cute.ThrCopy, shared: cute.Tensor) -> Callable[..., None]:
+    """Return begin(step along k, stage), which starts a thread's copies of tile `tile` along m or n to a stage.
 
     If k is not a multiple of the depth, the first tile starts before column 0, and all others are complete.
     """
     rows, depth, _ = shared.shape
-    steps = cute.ceil_div(matrix.shape[1], depth)
-    tiles = (rows, depth), (at, None)
+    k_tiles = cute.ceil_div(matrix.shape[1], depth)
+    tiles = (rows, depth), (tile, None)
 
     def tiled(tensor: cute.Tensor) -> cute.Tensor:
-        shifted = cute.domain_offset((0, matrix.shape[1] - steps * depth), tensor)
+        shifted = cute.domain_offset((0, matrix.shape[1] - k_tiles * depth), tensor)
         return copy.partition_S(cute.local_tile(shifted, *tiles))
 
     source, target = tiled(matrix), copy.partition_D(shared)
     coordinates = tiled(cute.make_identity_tensor(matrix.shape))
-    first, other = (inside(coordinates[None, None, None, step], matrix.shape[0]) for step in (0, 1))
+    first_pred, pred = (inside(coordinates[None, None, None, k_tile], matrix.shape[0]) for k_tile in (0, 1))
 
-    def begin(step: int | cutlass.Int32, stage: int | cutlass.Int32) -> None:
-        holds = first if isinstance(step, int) and step == 0 else other
-        cute.copy(copy, source[None, None, None, step], target[None, None, None, stage], pred=holds)
+    def begin(k_tile: int | cutlass.Int32, stage: int | cutlass.Int32) -> None:
+        mask = first_pred if isinstance(k_tile, int) and k_tile == 0 else pred
+        cute.copy(copy, source[None, None, None, k_tile], target[None, None, None, stage], pred=mask)
 
     return begin
 
@@ -137,71 +137,71 @@ def sgemm_kernel(
     width: cutlass.Constexpr,
 ):
     """Compute one tile of out per block. b: (n, k). width: the number of elements in a vector of b and out."""
-    thread, _, _ = cute.arch.thread_idx()
+    tidx, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
-    down, across = cute.ceil_div(out.shape, (tile.rows, tile.columns))
-    above = block // (GROUP * across) * GROUP
-    high = cutlass.min(down - above, GROUP)
-    row, column = above + block % (GROUP * across) % high, block % (GROUP * across) // high
+    tiles_m, tiles_n = cute.ceil_div(out.shape, (tile.block_m, tile.block_n))
+    first_m = block // (GROUP_M * tiles_n) * GROUP_M
+    group_m = cutlass.min(tiles_m - first_m, GROUP_M)
+    tile_m, tile_n = first_m + block % (GROUP_M * tiles_n) % group_m, block % (GROUP_M * tiles_n) // group_m
 
     smem = SmemAllocator()
-    pitch = tile.rows + 4  # a is transposed on the way; 4 more against bank conflicts
-    stages = cute.make_layout((tile.rows, tile.depth, tile.stages), stride=(1, pitch, pitch * tile.depth))
-    shared_a = smem.allocate_tensor(cutlass.Float32, stages, 128)
-    stages = cute.make_layout((tile.columns, tile.depth, tile.stages))
-    shared_b = smem.allocate_tensor(cutlass.Float32, stages, 128)
-    begin_a = operand(a, row, copy_a.get_slice(thread), shared_a)
-    begin_b = operand(b, column, copy_b.get_slice(thread), shared_b)
+    pitch = tile.block_m + 4  # a is transposed on the way; 4 more against bank conflicts
+    stages = cute.make_layout((tile.block_m, tile.block_k, tile.stages), stride=(1, pitch, pitch * tile.block_k))
+    sA = smem.allocate_tensor(cutlass.Float32, stages, 128)
+    stages = cute.make_layout((tile.block_n, tile.block_k, tile.stages))
+    sB = smem.allocate_tensor(cutlass.Float32, stages, 128)
+    begin_a = operand(a, tile_m, copy_a.get_slice(tidx), sA)
+    begin_b = operand(b, tile_n, copy_b.get_slice(tidx), sB)
 
-    steps = cute.ceil_div(a.shape[1], tile.depth)
-    for step in cutlass.range_constexpr(tile.stages - 1):
-        if step < steps:
-            begin_a(step, step)
-            begin_b(step, step)
+    k_tiles = cute.ceil_div(a.shape[1], tile.block_k)
+    for k_tile in cutlass.range_constexpr(tile.stages - 1):
+        if k_tile < k_tiles:
+            begin_a(k_tile, k_tile)
+            begin_b(k_tile, k_tile)
         cute.arch.cp_async_commit_group()
 
-    mine = mma.get_slice(thread)
-    read_a, read_b = mine.partition_A(shared_a), mine.partition_B(shared_b)
-    of_a = mma.make_fragment_A(read_a[None, None, None, 0])
-    of_b = mma.make_fragment_B(read_b[None, None, None, 0])
-    here = (tile.rows, tile.columns), (row, column)
-    target = mine.partition_C(cute.local_tile(out, *here))
-    sums = mma.make_fragment_C(target)
-    sums.fill(0)
+    thr_mma = mma.get_slice(tidx)
+    tCsA, tCsB = thr_mma.partition_A(sA), thr_mma.partition_B(sB)
+    tCrA = mma.make_fragment_A(tCsA[None, None, None, 0])
+    tCrB = mma.make_fragment_B(tCsB[None, None, None, 0])
+    tiler = (tile.block_m, tile.block_n), (tile_m, tile_n)
+    tCgC = thr_mma.partition_C(cute.local_tile(out, *tiler))
+    acc = mma.make_fragment_C(tCgC)
+    acc.fill(0)
 
     cute.arch.cp_async_wait_group(tile.stages - 2)
     cute.arch.sync_threads()
-    cute.autovec_copy(read_a[None, None, 0, 0], of_a[None, None, 0])
-    cute.autovec_copy(read_b[None, None, 0, 0], of_b[None, None, 0])
-    now, free = cutlass.Int32(0), cutlass.Int32(tile.stages - 1)  # stages: multiplied now, and before
-    for step in cutlass.range(steps, unroll=tile.unroll):
-        for i in cutlass.range_constexpr(tile.depth):
-            if cutlass.const_expr(i == tile.depth - 1):
+    cute.autovec_copy(tCsA[None, None, 0, 0], tCrA[None, None, 0])
+    cute.autovec_copy(tCsB[None, None, 0, 0], tCrB[None, None, 0])
+    stage, free_stage = cutlass.Int32(0), cutlass.Int32(tile.stages - 1)  # stages: multiplied now, and before
+    for k_tile in cutlass.range(k_tiles, unroll=tile.unroll):
+        for i in cutlass.range_constexpr(tile.block_k):
+            if cutlass.const_expr(i == tile.block_k - 1):
                 cute.arch.cp_async_wait_group(tile.stages - 2)
                 cute.arch.sync_threads()  # the next stage is there for all threads, and all have read this one
-                free = now
-                if step + 1 < steps:
-                    now = (now + 1) % tile.stages
-            after = (i + 1) % tile.depth
-            cute.autovec_copy(read_a[None, None, after, now], of_a[None, None, after])
-            cute.autovec_copy(read_b[None, None, after, now], of_b[None, None, after])
+                free_stage = stage
+                if k_tile + 1 < k_tiles:
+                    stage = (stage + 1) % tile.stages
+            next_k = (i + 1) % tile.block_k
+            cute.autovec_copy(tCsA[None, None, next_k, stage], tCrA[None, None, next_k])
+            cute.autovec_copy(tCsB[None, None, next_k, stage], tCrB[None, None, next_k])
             if cutlass.const_expr(i == 0):
-                if step + tile.stages - 1 < steps:
-                    begin_a(step + tile.stages - 1, free)
-                    begin_b(step + tile.stages - 1, free)
+                if k_tile + tile.stages - 1 < k_tiles:
+                    begin_a(k_tile + tile.stages - 1, free_stage)
+                    begin_b(k_tile + tile.stages - 1, free_stage)
                 cute.arch.cp_async_commit_group()
-            cute.gemm(mma, sums, of_a[None, None, i], of_b[None, None, i], sums)
+            cute.gemm(mma, acc, tCrA[None, None, i], tCrB[None, None, i], acc)
 
-    coordinates = mine.partition_C(cute.local_tile(cute.make_identity_tensor(out.shape), *here))
+    tCcC = thr_mma.partition_C(cute.local_tile(cute.make_identity_tensor(out.shape), *tiler))
     atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), cutlass.Float32, num_bits_per_copy=32 * width)
-    _, rows, columns = sums.shape
+    _, rows, columns = acc.shape
     for i in cutlass.range_constexpr(cute.size(rows)):
         for j in cutlass.range_constexpr(0, cute.size(columns), width):
-            if cute.elem_less(coordinates[0, i, j], out.shape):
+            if cute.elem_less(tCcC[0, i, j], out.shape):
                 vector = cute.make_rmem_tensor((width,), cutlass.Float32)
                 for e in cutlass.range_constexpr(width):
-                    vector[e] = sums[0, i, j + e]
-                to = cute.make_tensor(target[None, i, j].iterator, cute.make_layout((width,)))
+                    vector[e] = acc[0, i, j + e]
+                to = cute.make_tensor(tCgC[None, i, j].iterator, cute.make_layout((width,)))
                 cute.copy(atom, vector, to)
 
 
@@ -220,11 +220,11 @@ def launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, tile: cutlass.Const
     # A warp copies 8 floats, a sector, of each of 4 rows of a, and whole rows of a tile of b.
     by_rows = cute.make_layout((tile.threads // 8, 8), stride=(8, 1))
     copy_a = cute.make_tiled_copy_tv(single, by_rows, cute.make_layout((1, 1)))
-    run = min(tile.columns // width, tile.threads)
+    run = min(tile.block_n // width, tile.threads)
     by_columns = cute.make_layout((run, tile.threads // run))
     copy_b = cute.make_tiled_copy_tv(vector, by_columns, cute.make_layout((width, 1)))
 
-    blocks = cute.ceil_div(m, tile.rows) * cute.ceil_div(n, tile.columns)
+    blocks = cute.ceil_div(m, tile.block_m) * cute.ceil_div(n, tile.block_n)
     kernel = sgemm_kernel(a, b, out, copy_a, copy_b, dealt_out(tile), tile, width)
     kernel.launch(
         grid=[blocks, 1, 1],

@@ -40,18 +40,18 @@ from cutlass.memory import SmemAllocator
 from kernelpath.lanes import cute as lane
 
 # Elements in 128 bytes, which span all banks: the width of shared-memory rows and the depth of a step along k.
-PANEL = 64
+BLOCK_K = 64
 
 MMA = (16, 8, 16)
 # Rows of tiles that blocks go down before the next column, so that blocks that run together share a and b in L2.
-GROUP = 16
+GROUP_M = 16
 
 
 class Tile(NamedTuple):
-    """The tile of out that a block computes, the warps that share it (down and across), and the number of stages."""
+    """The tile of out that a block computes, the warps that share it (along m and n), and the number of stages."""
 
-    rows: int
-    columns: int
+    block_m: int
+    block_n: int
     warps: tuple[int, int]
     stages: int
 
@@ -61,7 +61,7 @@ class Tile(NamedTuple):
 
     @property
     def shared_bytes(self) -> int:
-        return 2 * PANEL * self.stages * (self.rows + self.columns) + 1024  # for the alignment
+        return 2 * BLOCK_K * self.stages * (self.block_m + self.block_n) + 1024  # for the alignment
 
 
 # Tiles by their speed for large matrices, the fastest first. The first does not fit into shared memory on sm_80.
@@ -74,7 +74,7 @@ def swizzled(shape: tuple[int, ...], rows: bool) -> cute.ComposedLayout:
     S<3,4,3> XORs the three address bits that count 16 bytes with the three that count 128 bytes, so chunk c of row r is
     stored at position c ^ r % 8. Chunk c of eight consecutive rows is then in eight different groups of banks.
     """
-    lines = cute.make_layout((8, PANEL), stride=(PANEL, 1)) if rows else cute.make_layout((PANEL, 8))
+    lines = cute.make_layout((8, BLOCK_K), stride=(BLOCK_K, 1)) if rows else cute.make_layout((BLOCK_K, 8))
     lines = cute.make_composed_layout(cute.make_swizzle(3, 4, 3), 0, lines)
     return cute.tile_to_shape(lines, shape, tuple(range(len(shape))))
 
@@ -82,56 +82,56 @@ def swizzled(shape: tuple[int, ...], rows: bool) -> cute.ComposedLayout:
 def vectors(op: object, bits: int, threads: int, rows: bool) -> cute.TiledCopy:
     """Return a copy in vectors of `bits`. Neighboring threads take neighboring vectors of a row, or of a column."""
     width = bits // 16
-    across, down = PANEL // width, threads * width // PANEL
+    vecs, lines = BLOCK_K // width, threads * width // BLOCK_K
     atom = cute.make_copy_atom(op, cutlass.BFloat16, num_bits_per_copy=bits)
     if rows:
-        order = cute.make_layout((down, across), stride=(across, 1))
+        order = cute.make_layout((lines, vecs), stride=(vecs, 1))
         return cute.make_tiled_copy_tv(atom, order, cute.make_layout((1, width)))
-    return cute.make_tiled_copy_tv(atom, cute.make_layout((across, down)), cute.make_layout((width, 1)))
+    return cute.make_tiled_copy_tv(atom, cute.make_layout((vecs, lines)), cute.make_layout((width, 1)))
 
 
 class Moves(NamedTuple):
     """A thread's part of the copies of a, or of b, in all steps along k.
 
-    places: the coordinates of its vectors in step 0; mask: which of them are in the matrix, by the first coordinate.
+    coords: the coordinates of its vectors in step 0; mask: which of them are in the matrix, by the first coordinate.
     """
 
     copy: cute.TiledCopy
     source: cute.Tensor
     ring: cute.Tensor
-    places: cute.Tensor
+    coords: cute.Tensor
     mask: cute.Tensor
 
 
-def moves(x: cute.Tensor, ring: cute.Tensor, index: cutlass.Int32, begin: cutlass.Int32, bits: int, threads: int):
-    """Return the Moves for x, m x k or n x k. index: the index of its tile; begin: where step 0 starts, at most 0."""
+def moves(x: cute.Tensor, ring: cute.Tensor, index: cutlass.Int32, k_begin: cutlass.Int32, bits: int, threads: int):
+    """Return the Moves for x, m x k or n x k. index: the index of its tile; k_begin: start of k-tile 0, at most 0."""
     op = cpasync.CopyG2SOp(LoadCacheMode.GLOBAL) if bits == 128 else cute.nvgpu.CopyUniversalOp()
     copy = vectors(op, bits, threads, x.leading_dim == 1)
-    mine = copy.get_slice(cute.arch.thread_idx()[0])
-    tile = (cute.size(ring, mode=[0]), PANEL)
-    source = cute.local_tile(cute.domain_offset((0, begin), x), tile, (index, None))
-    places = cute.local_tile(cute.domain_offset((0, begin), cute.make_identity_tensor(x.shape)), tile, (index, 0))
-    places = mine.partition_S(places)
-    mask = cute.make_rmem_tensor(cute.make_layout((1, *places.shape[1:]), stride=(0, 1, 0)), cutlass.Boolean)
-    for i in range(places.shape[1]):
-        mask[0, i, 0] = places[0, i, 0][0] < x.shape[0]
-    return Moves(copy, mine.partition_S(source), mine.partition_D(ring), places, mask)
+    thr_copy = copy.get_slice(cute.arch.thread_idx()[0])
+    tile = (cute.size(ring, mode=[0]), BLOCK_K)
+    source = cute.local_tile(cute.domain_offset((0, k_begin), x), tile, (index, None))
+    coords = cute.local_tile(cute.domain_offset((0, k_begin), cute.make_identity_tensor(x.shape)), tile, (index, 0))
+    coords = thr_copy.partition_S(coords)
+    mask = cute.make_rmem_tensor(cute.make_layout((1, *coords.shape[1:]), stride=(0, 1, 0)), cutlass.Boolean)
+    for i in range(coords.shape[1]):
+        mask[0, i, 0] = coords[0, i, 0][0] < x.shape[0]
+    return Moves(copy, thr_copy.partition_S(source), thr_copy.partition_D(ring), coords, mask)
 
 
 @cute.jit
-def fetch(some: Moves, extent: cutlass.Int32, step: cutlass.Int32, stage: cutlass.Int32, whole: cutlass.Constexpr):
+def fetch(move: Moves, extent: cutlass.Int32, k_tile: cutlass.Int32, stage: cutlass.Int32, whole: cutlass.Constexpr):
     """Copy this thread's part of a step to a stage. whole: the step does not start before k does."""
-    source, ring, places = some.source[None, None, None, step], some.ring[None, None, None, stage], some.places
-    if cutlass.const_expr(cute.size(places, mode=[0]) == 1):
-        for i in cutlass.range(cute.size(places), unroll=4):
-            if places[i][0] < extent and places[i][1] + step * PANEL >= 0:
+    source, ring, coords = move.source[None, None, None, k_tile], move.ring[None, None, None, stage], move.coords
+    if cutlass.const_expr(cute.size(coords, mode=[0]) == 1):
+        for i in cutlass.range(cute.size(coords), unroll=4):
+            if coords[i][0] < extent and coords[i][1] + k_tile * BLOCK_K >= 0:
                 ring[i] = source[i]
     elif cutlass.const_expr(whole):
-        cute.copy(some.copy, source, ring, pred=some.mask)
+        cute.copy(move.copy, source, ring, pred=move.mask)
     else:
-        for i in cutlass.range_constexpr(places.shape[2]):
-            if places[0, 0, i][1] >= 0:
-                cute.copy(some.copy, source[None, None, i], ring[None, None, i], pred=some.mask[None, None, i])
+        for i in cutlass.range_constexpr(coords.shape[2]):
+            if coords[0, 0, i][1] >= 0:
+                cute.copy(move.copy, source[None, None, i], ring[None, None, i], pred=move.mask[None, None, i])
 
 
 @cute.kernel
@@ -144,98 +144,98 @@ def multiply(
     bits: cutlass.Constexpr,
 ):
     """Compute one tile of out per block. b is n x k. bits: the widest access to rows of a, and to rows of b and out."""
-    thread, _, _ = cute.arch.thread_idx()
+    tidx, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
-    m, n, k = out.shape[0], out.shape[1], a.shape[1]
-    down, across = cute.ceil_div(m, tile.rows), cute.ceil_div(n, tile.columns)
-    first = block // (GROUP * across) * GROUP
-    height = cutlass.min(down - first, GROUP)
-    row, column = first + block % (GROUP * across) % height, block % (GROUP * across) // height
+    M, N, K = out.shape[0], out.shape[1], a.shape[1]
+    tiles_m, tiles_n = cute.ceil_div(M, tile.block_m), cute.ceil_div(N, tile.block_n)
+    first_m = block // (GROUP_M * tiles_n) * GROUP_M
+    group_m = cutlass.min(tiles_m - first_m, GROUP_M)
+    tile_m, tile_n = first_m + block % (GROUP_M * tiles_n) % group_m, block % (GROUP_M * tiles_n) // group_m
 
     memory = SmemAllocator()
-    layout_a = swizzled((tile.rows, PANEL, tile.stages), True)
-    layout_b = swizzled((tile.columns, PANEL, tile.stages), False)
-    layout_out = swizzled((tile.rows, tile.columns), True)
-    shared_a = memory.allocate_tensor(a.element_type, layout_a.outer, 1024, layout_a.inner)
-    shared_b = memory.allocate_tensor(b.element_type, layout_b.outer, 1024, layout_b.inner)
-    shared_out = cute.make_tensor(shared_a.iterator, layout_out.outer)  # the stages' memory is reused for the stores
+    layout_a = swizzled((tile.block_m, BLOCK_K, tile.stages), True)
+    layout_b = swizzled((tile.block_n, BLOCK_K, tile.stages), False)
+    layout_c = swizzled((tile.block_m, tile.block_n), True)
+    sA = memory.allocate_tensor(a.element_type, layout_a.outer, 1024, layout_a.inner)
+    sB = memory.allocate_tensor(b.element_type, layout_b.outer, 1024, layout_b.inner)
+    sC = cute.make_tensor(sA.iterator, layout_c.outer)  # the stages' memory is reused for the stores
 
     # The last step ends where k ends. So the first step may start before k does, and all others are complete.
-    steps = cute.ceil_div(k, PANEL)
-    begin = cute.assume(k - steps * PANEL, divby=bits[0] // 16)
-    of_a = moves(a, shared_a, row, begin, bits[0], tile.threads)
-    of_b = moves(b, shared_b, column, begin, bits[1], tile.threads)
+    k_tiles = cute.ceil_div(K, BLOCK_K)
+    k_begin = cute.assume(K - k_tiles * BLOCK_K, divby=bits[0] // 16)
+    moves_a = moves(a, sA, tile_m, k_begin, bits[0], tile.threads)
+    moves_b = moves(b, sB, tile_n, k_begin, bits[1], tile.threads)
     # A copy that is masked out writes nothing, so elements outside of a and b have to be zeroed beforehand.
-    if steps * PANEL > k or (row + 1) * tile.rows > m or (column + 1) * tile.columns > n:
-        of_a.ring.fill(0)
-        of_b.ring.fill(0)
+    if k_tiles * BLOCK_K > K or (tile_m + 1) * tile.block_m > M or (tile_n + 1) * tile.block_n > N:
+        moves_a.ring.fill(0)
+        moves_b.ring.fill(0)
     for stage in cutlass.range_constexpr(tile.stages - 1):
-        if stage < steps:
-            fetch(of_a, m, stage, stage, stage > 0)
-            fetch(of_b, n, stage, stage, stage > 0)
+        if stage < k_tiles:
+            fetch(moves_a, M, stage, stage, stage > 0)
+            fetch(moves_b, N, stage, stage, stage > 0)
         cute.arch.cp_async_commit_group()
 
-    part = mma.get_slice(thread)
+    thr_mma = mma.get_slice(tidx)
     load_a = cute.make_tiled_copy_A(cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), a.element_type), mma)
     load_b = cute.make_tiled_copy_B(cute.make_copy_atom(warp.LdMatrix8x8x16bOp(True, 4), b.element_type), mma)
-    stages_a, stages_b = load_a.get_slice(thread).partition_S(shared_a), load_b.get_slice(thread).partition_S(shared_b)
-    fragments_a = mma.make_fragment_A(part.partition_A(shared_a)[None, None, None, 0])
-    fragments_b = mma.make_fragment_B(part.partition_B(shared_b)[None, None, None, 0])
-    values_a, values_b = load_a.get_slice(thread).retile(fragments_a), load_b.get_slice(thread).retile(fragments_b)
-    sums = mma.make_fragment_C(part.partition_C(shared_out))
-    sums.fill(0.0)
+    tCsA_copy, tCsB_copy = load_a.get_slice(tidx).partition_S(sA), load_b.get_slice(tidx).partition_S(sB)
+    tCrA = mma.make_fragment_A(thr_mma.partition_A(sA)[None, None, None, 0])
+    tCrB = mma.make_fragment_B(thr_mma.partition_B(sB)[None, None, None, 0])
+    tCrA_copy, tCrB_copy = load_a.get_slice(tidx).retile(tCrA), load_b.get_slice(tidx).retile(tCrB)
+    acc = mma.make_fragment_C(thr_mma.partition_C(sC))
+    acc.fill(0.0)
 
     cute.arch.cp_async_wait_group(tile.stages - 2)
     cute.arch.sync_threads()
-    stage, free = cutlass.Int32(0), cutlass.Int32(tile.stages - 1)
-    cute.copy(load_a, stages_a[None, None, 0, 0], values_a[None, None, 0])
-    cute.copy(load_b, stages_b[None, None, 0, 0], values_b[None, None, 0])
-    for step in cutlass.range(steps, unroll=1):
-        for q in cutlass.range_constexpr(PANEL // MMA[2]):
-            ahead = (q + 1) % (PANEL // MMA[2])
-            if cutlass.const_expr(ahead == 0):
+    stage, free_stage = cutlass.Int32(0), cutlass.Int32(tile.stages - 1)
+    cute.copy(load_a, tCsA_copy[None, None, 0, 0], tCrA_copy[None, None, 0])
+    cute.copy(load_b, tCsB_copy[None, None, 0, 0], tCrB_copy[None, None, 0])
+    for k_tile in cutlass.range(k_tiles, unroll=1):
+        for k in cutlass.range_constexpr(BLOCK_K // MMA[2]):
+            next_k = (k + 1) % (BLOCK_K // MMA[2])
+            if cutlass.const_expr(next_k == 0):
                 # The next stage has arrived, for all threads, and none reads the stage before this one any more.
                 cute.arch.cp_async_wait_group(tile.stages - 2)
                 cute.arch.sync_threads()
-                if step + 1 < steps:
+                if k_tile + 1 < k_tiles:
                     stage = stage + 1 if stage + 1 < tile.stages else cutlass.Int32(0)
-            cute.copy(load_a, stages_a[None, None, ahead, stage], values_a[None, None, ahead])
-            cute.copy(load_b, stages_b[None, None, ahead, stage], values_b[None, None, ahead])
-            if cutlass.const_expr(q == 0):
-                if step + tile.stages - 1 < steps:
-                    fetch(of_a, m, step + tile.stages - 1, free, True)
-                    fetch(of_b, n, step + tile.stages - 1, free, True)
+            cute.copy(load_a, tCsA_copy[None, None, next_k, stage], tCrA_copy[None, None, next_k])
+            cute.copy(load_b, tCsB_copy[None, None, next_k, stage], tCrB_copy[None, None, next_k])
+            if cutlass.const_expr(k == 0):
+                if k_tile + tile.stages - 1 < k_tiles:
+                    fetch(moves_a, M, k_tile + tile.stages - 1, free_stage, True)
+                    fetch(moves_b, N, k_tile + tile.stages - 1, free_stage, True)
                 cute.arch.cp_async_commit_group()
-                free = free + 1 if free + 1 < tile.stages else cutlass.Int32(0)
-            cute.gemm(mma, sums, fragments_a[None, None, q], fragments_b[None, None, q], sums)
+                free_stage = free_stage + 1 if free_stage + 1 < tile.stages else cutlass.Int32(0)
+            cute.gemm(mma, acc, tCrA[None, None, k], tCrB[None, None, k], acc)
 
     # Through shared memory, so that whole rows go out.
     cute.arch.sync_threads()
-    rounded = cute.make_rmem_tensor_like(sums, out.element_type)
-    rounded.store(sums.load().to(out.element_type))
-    cute.autovec_copy(rounded, part.partition_C(shared_out))
+    rounded = cute.make_rmem_tensor_like(acc, out.element_type)
+    rounded.store(acc.load().to(out.element_type))
+    cute.autovec_copy(rounded, thr_mma.partition_C(sC))
     cute.arch.sync_threads()
     copy_out = vectors(cute.nvgpu.CopyUniversalOp(), bits[1], tile.threads, True)
-    mine, tile_out = copy_out.get_slice(thread), (tile.rows, tile.columns)
-    places = mine.partition_S(cute.local_tile(cute.make_identity_tensor(out.shape), tile_out, (row, column)))
-    target = mine.partition_D(cute.local_tile(out, tile_out, (row, column)))
-    leaving = mine.partition_S(shared_out)
-    for i in cutlass.range(cute.size(places, mode=[1]), unroll=4):
-        for j in cutlass.range_constexpr(places.shape[2]):
-            if cute.elem_less(places[0, i, j], out.shape):
-                cute.autovec_copy(leaving[None, i, j], target[None, i, j])
+    thr_copy, tile_out = copy_out.get_slice(tidx), (tile.block_m, tile.block_n)
+    tCcC = thr_copy.partition_S(cute.local_tile(cute.make_identity_tensor(out.shape), tile_out, (tile_m, tile_n)))
+    tCgC = thr_copy.partition_D(cute.local_tile(out, tile_out, (tile_m, tile_n)))
+    tCsC = thr_copy.partition_S(sC)
+    for i in cutlass.range(cute.size(tCcC, mode=[1]), unroll=4):
+        for j in cutlass.range_constexpr(tCcC.shape[2]):
+            if cute.elem_less(tCcC[0, i, j], out.shape):
+                cute.autovec_copy(tCsC[None, i, j], tCgC[None, i, j])
 
 
 @cute.jit
 def launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, tile: cutlass.Constexpr, bits: cutlass.Constexpr):
-    down, across = tile.warps
-    # One ldmatrix loads b for two mma, so a warp takes two groups of 8 columns of each 16 * across.
+    warps_m, warps_n = tile.warps
+    # One ldmatrix loads b for two mma, so a warp takes two groups of 8 columns of each 16 * warps_n.
     mma = cute.make_tiled_mma(
         warp.MmaF16BF16Op(a.element_type, cutlass.Float32, MMA),
-        cute.make_layout((down, across, 1)),
-        permutation_mnk=(16 * down, 16 * across, 16),
+        cute.make_layout((warps_m, warps_n, 1)),
+        permutation_mnk=(16 * warps_m, 16 * warps_n, 16),
     )
-    blocks = cute.ceil_div(out.shape[0], tile.rows) * cute.ceil_div(out.shape[1], tile.columns)
+    blocks = cute.ceil_div(out.shape[0], tile.block_m) * cute.ceil_div(out.shape[1], tile.block_n)
     multiply(a, b, out, mma, tile, bits).launch(grid=[blocks, 1, 1], block=[tile.threads, 1, 1], smem=tile.shared_bytes)
 
 
@@ -247,7 +247,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     device = torch.cuda.get_device_properties(a.device if a.is_cuda else None)
     fitting = [tile for tile in TILES if tile.shared_bytes <= device.shared_memory_per_block_optin]
     # Tiles that are too large leave SMs idle.
-    blocks = {tile: ceil_div(m, tile.rows) * ceil_div(n, tile.columns) for tile in fitting}
+    blocks = {tile: ceil_div(m, tile.block_m) * ceil_div(n, tile.block_n) for tile in fitting}
     enough = device.multi_processor_count * 3 // 4
     tile = next((tile for tile in fitting if blocks[tile] >= enough), fitting[-1])
     lane.run(launch, a, b.t(), out, tile, tuple(128 if columns % 8 == 0 else 16 for columns in (k, n)))

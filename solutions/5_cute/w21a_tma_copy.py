@@ -47,14 +47,14 @@ def copy_kernel(load: cute.CopyAtom, src: cute.Tensor, store: cute.CopyAtom, dst
     """
     block, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
-    thread, _, _ = cute.arch.thread_idx()
-    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    tidx, _, _ = cute.arch.thread_idx()
+    warp_id = cute.arch.make_warp_uniform(cute.arch.warp_idx())
 
     memory = SmemAllocator()
     full = memory.allocate_array(cutlass.Int64, STAGES)
     empty = memory.allocate_array(cutlass.Int64, STAGES)
     stages = memory.allocate_tensor(load.value_type, ring, 128)
-    if thread == 0:
+    if tidx == 0:
         for stage in cutlass.range_constexpr(STAGES):
             cute.arch.mbarrier_init(full + stage, 1)
             cute.arch.mbarrier_init(empty + stage, 1)
@@ -62,25 +62,25 @@ def copy_kernel(load: cute.CopyAtom, src: cute.Tensor, store: cute.CopyAtom, dst
     cute.arch.sync_threads()
 
     box = cute.select(ring, mode=[0, 1])
-    to_stages, boxes = partition(load, stages, src, box.shape)
-    from_stages, places = partition(store, stages, dst, box.shape)
-    down, across = boxes.shape[1]
-    count = cute.ceil_div(down * across - block, blocks)
+    tXsX, tXgX = partition(load, stages, src, box.shape)
+    tYsY, tYgY = partition(store, stages, dst, box.shape)
+    tiles_m, tiles_n = tXgX.shape[1]
+    count = cute.ceil_div(tiles_m * tiles_n - block, blocks)
 
-    if warp == 0:
+    if warp_id == 0:
         for n in cutlass.range(count, unroll=1):
             stage, phase = n % STAGES, n // STAGES % 2
-            at = place(block + n * blocks, across)
+            coord = place(block + n * blocks, tiles_n)
             cute.arch.mbarrier_wait(empty + stage, phase ^ 1)  # the phase before, which a new mbarrier has behind it
             with cute.arch.elect_one():
                 cute.arch.mbarrier_arrive_and_expect_tx(full + stage, cute.size_in_bytes(load.value_type, box))
-            cute.copy(load, boxes[None, at], to_stages[None, stage], tma_bar_ptr=full + stage)
+            cute.copy(load, tXgX[None, coord], tXsX[None, stage], tma_bar_ptr=full + stage)
     else:
         for n in cutlass.range(count, unroll=1):
             stage, phase = n % STAGES, n // STAGES % 2
-            at = place(block + n * blocks, across)
+            coord = place(block + n * blocks, tiles_n)
             cute.arch.mbarrier_wait(full + stage, phase)
-            cute.copy(store, from_stages[None, stage], places[None, at])
+            cute.copy(store, tYsY[None, stage], tYgY[None, coord])
             cute.arch.cp_async_bulk_commit_group()
             cute.arch.cp_async_bulk_wait_group(LAG, read=True)
             if n >= LAG:
@@ -90,9 +90,9 @@ def copy_kernel(load: cute.CopyAtom, src: cute.Tensor, store: cute.CopyAtom, dst
 
 
 @cute.jit
-def place(box: cutlass.Int32, across: cutlass.Int32):
+def place(box: cutlass.Int32, tiles_n: cutlass.Int32):
     """Return the row and the column of a box. The boxes in flight are neighbors, row by row."""
-    return box // across, box % across
+    return box // tiles_n, box % tiles_n
 
 
 @cute.jit

@@ -21,7 +21,7 @@ multiply-adds must run on tensor cores.
 Bound: 2 m n k operations. A tile of 128 x 256 does 85 of them per byte that TMA loads. Its accumulators take 128
 registers in each of 256 threads, and four stages take 192 KB of shared memory. On an H200 the kernel reaches 0.98 of
 cuBLAS at 4096, 0.99 to 1.00 at 8192 and 1.03 at 16,384 cubed. At 8192, three stages reach 1.00, tiles of 128 x 128
-reach 0.89, blocks in row-major tile order (GROUP = 1) 0.96, and threads that store their accumulators from registers
+reach 0.89, blocks in row-major tile order (GROUP_M = 1) 0.96, and threads that store their accumulators from registers
 0.90. Week 20's mma.sync reaches 0.64 at that size. With few rows, there are too few wide tiles for all SMs. Narrow
 tiles reach 0.94 to 1.03 at 16 to 128 x 8192 x 8192, and wide tiles 0.55. Between 512 and 1024 cubed, the wide tile is
 too wide (0.7, 0.6; see week 22). The circular buffer, and the epilogue through its memory, follow CUTLASS's dense_gemm
@@ -39,82 +39,82 @@ from cutlass.tensor_utils import LayoutEnum
 from kernelpath.lanes import cute as lane
 
 WARP = 32
-DEPTH = 64  # of a stage along k: rows of 128 bytes, which the widest swizzle spans
+BLOCK_K = 64  # of a stage along k: rows of 128 bytes, which the widest swizzle spans
 STRIP = 64  # columns of the result that a TMA store takes, for the same reason
-GROUP = 8  # rows of tiles that neighboring blocks share, so that L2 serves a and b
+GROUP_M = 8  # rows of tiles that neighboring blocks share, so that L2 serves a and b
 WIDE, NARROW = ((128, 256), 4), ((64, 128), 8)  # tiles of out, with as many stages as shared memory has room for
 
 
 @cute.kernel
 def multiply(
-    mma: cute.TiledMma, a, b, out: cute.Tensor, of_tile, store, tile: cutlass.Constexpr, stages: cutlass.Constexpr
+    mma: cute.TiledMma, a, b, out: cute.Tensor, layout_c, store, tile: cutlass.Constexpr, stages: cutlass.Constexpr
 ):
     """Compute one tile of out. a, b: atom, TMA tensor and layout of the stages. store: atom and TMA tensor of out, or
     None."""
-    (load_a, a, ring_a), (load_b, b, ring_b) = a, b
-    thread, _, _ = cute.arch.thread_idx()
-    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-    row, column = place(out.shape, tile)
+    (atom_a, a, layout_a), (atom_b, b, layout_b) = a, b
+    tidx, _, _ = cute.arch.thread_idx()
+    warp_id = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    tile_m, tile_n = place(out.shape, tile)
     consumers = cutlass.const_expr(cute.size(mma))
 
     memory = SmemAllocator()
     barriers = memory.allocate_array(cutlass.Int64, 2 * stages)
-    shared_a = memory.allocate_tensor(load_a.value_type, ring_a.outer, 1024, ring_a.inner)
-    shared_b = memory.allocate_tensor(load_b.value_type, ring_b.outer, 1024, ring_b.inner)
+    sA = memory.allocate_tensor(atom_a.value_type, layout_a.outer, 1024, layout_a.inner)
+    sB = memory.allocate_tensor(atom_b.value_type, layout_b.outer, 1024, layout_b.inner)
     ring = pipeline.PipelineTmaAsync.create(
         barrier_storage=barriers,
         num_stages=stages,
         producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
         consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, consumers // WARP),
-        tx_count=(tile[0] + tile[1]) * DEPTH * load_a.value_type.width // 8,
+        tx_count=(tile[0] + tile[1]) * BLOCK_K * atom_a.value_type.width // 8,
         cta_layout_vmnk=cute.make_layout((1, 1, 1, 1)),
     )
 
-    tiles_a = cute.local_tile(a, (tile[0], DEPTH), (row, None))
-    tiles_b = cute.local_tile(b, (tile[1], DEPTH), (column, None))
-    steps = cute.size(tiles_a, mode=[2])
-    if warp == consumers // WARP:
-        to_a, from_a = partition(load_a, shared_a, tiles_a)
-        to_b, from_b = partition(load_b, shared_b, tiles_b)
-        filling = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, stages)
-        for step in cutlass.range(steps, unroll=1):
-            ring.producer_acquire(filling)
-            full = ring.producer_get_barrier(filling)
-            cute.copy(load_a, from_a[None, step], to_a[None, filling.index], tma_bar_ptr=full)
-            cute.copy(load_b, from_b[None, step], to_b[None, filling.index], tma_bar_ptr=full)
-            filling.advance()
+    gA = cute.local_tile(a, (tile[0], BLOCK_K), (tile_m, None))
+    gB = cute.local_tile(b, (tile[1], BLOCK_K), (tile_n, None))
+    k_tiles = cute.size(gA, mode=[2])
+    if warp_id == consumers // WARP:
+        tAsA, tAgA = partition(atom_a, sA, gA)
+        tBsB, tBgB = partition(atom_b, sB, gB)
+        pipe_write = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, stages)
+        for k_tile in cutlass.range(k_tiles, unroll=1):
+            ring.producer_acquire(pipe_write)
+            full = ring.producer_get_barrier(pipe_write)
+            cute.copy(atom_a, tAgA[None, k_tile], tAsA[None, pipe_write.index], tma_bar_ptr=full)
+            cute.copy(atom_b, tBgB[None, k_tile], tBsB[None, pipe_write.index], tma_bar_ptr=full)
+            pipe_write.advance()
     else:
-        mine = mma.get_slice(thread)
-        fragments_a = mma.make_fragment_A(mine.partition_A(shared_a))
-        fragments_b = mma.make_fragment_B(mine.partition_B(shared_b))
-        total = cute.make_rmem_tensor(mma.partition_shape_C(tile), cutlass.Float32)
-        total.fill(0.0)
+        thr_mma = mma.get_slice(tidx)
+        tCrA = mma.make_fragment_A(thr_mma.partition_A(sA))
+        tCrB = mma.make_fragment_B(thr_mma.partition_B(sB))
+        acc = cute.make_rmem_tensor(mma.partition_shape_C(tile), cutlass.Float32)
+        acc.fill(0.0)
         mma.set(warpgroup.Field.ACCUMULATE, True)
-        reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, stages)
-        read = reading.clone()
+        pipe_read = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, stages)
+        release_state = pipe_read.clone()
         # The first step is peeled off. Otherwise the compiler would round the accumulators before the wait.
-        ring.consumer_wait(reading)
-        add_products(mma, total, fragments_a, fragments_b, reading.index)
-        for _ in cutlass.range(1, steps, unroll=1):
-            reading.advance()
-            ring.consumer_wait(reading)
-            add_products(mma, total, fragments_a, fragments_b, reading.index)
+        ring.consumer_wait(pipe_read)
+        add_products(mma, acc, tCrA, tCrB, pipe_read.index)
+        for _ in cutlass.range(1, k_tiles, unroll=1):
+            pipe_read.advance()
+            ring.consumer_wait(pipe_read)
+            add_products(mma, acc, tCrA, tCrB, pipe_read.index)
             warpgroup.wait_group(1)  # all but the products just issued are done, so the stage before has been read
-            ring.consumer_release(read)
-            read.advance()
+            ring.consumer_release(release_state)
+            release_state.advance()
         warpgroup.wait_group(0)
 
-        write_tile(mma, total, shared_b.iterator, of_tile, out, store, tile, row, column)
+        write_tile(mma, acc, sB.iterator, layout_c, out, store, tile, tile_m, tile_n)
 
 
 @cute.jit
 def place(shape, tile):
-    """Return the row and the column of this block's tile. Blocks cover GROUP rows of tiles before the next column."""
+    """Return the row and the column of this block's tile. Blocks cover GROUP_M rows of tiles before the next column."""
     block, _, _ = cute.arch.block_idx()
-    down, across = cute.ceil_div(shape[0], tile[0]), cute.ceil_div(shape[1], tile[1])
-    first, within = block // (GROUP * across) * GROUP, block % (GROUP * across)
-    height = cutlass.min(down - first, GROUP)
-    return first + within % height, within // height
+    tiles_m, tiles_n = cute.ceil_div(shape[0], tile[0]), cute.ceil_div(shape[1], tile[1])
+    first_m, within = block // (GROUP_M * tiles_n) * GROUP_M, block % (GROUP_M * tiles_n)
+    group_m = cutlass.min(tiles_m - first_m, GROUP_M)
+    return first_m + within % group_m, within // group_m
 
 
 @cute.jit
@@ -125,48 +125,48 @@ def partition(atom: cute.CopyAtom, shared: cute.Tensor, tiles: cute.Tensor):
 
 
 @cute.jit
-def add_products(mma, total, fragments_a, fragments_b, stage):
+def add_products(mma, acc, tCrA, tCrB, stage):
     """Issue the wgmma of a stage, four steps of 16 along k, as one group."""
     warpgroup.fence()
-    for part in cutlass.range_constexpr(DEPTH // 16):
-        cute.gemm(mma, total, fragments_a[None, None, part, stage], fragments_b[None, None, part, stage], total)
+    for k in cutlass.range_constexpr(BLOCK_K // 16):
+        cute.gemm(mma, acc, tCrA[None, None, k, stage], tCrB[None, None, k, stage], acc)
     warpgroup.commit_group()
 
 
 @cute.jit
-def write_tile(mma, total, free, of_tile, out, store, tile, row, column):
+def write_tile(mma, acc, free, layout_c, out, store, tile, tile_m, tile_n):
     """Round the accumulators and store them through the `free` part of shared memory, by TMA if possible, else by
     threads."""
-    thread, _, _ = cute.arch.thread_idx()
-    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-    rounded = cute.make_rmem_tensor_like(total, out.element_type)
-    rounded.store(total.load().to(out.element_type))
+    tidx, _, _ = cute.arch.thread_idx()
+    warp_id = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    rounded = cute.make_rmem_tensor_like(acc, out.element_type)
+    rounded.store(acc.load().to(out.element_type))
     consumers = pipeline.NamedBarrier(1, cute.size(mma))
     consumers.arrive_and_wait()  # nobody multiplies any more what lies there
-    shared = cute.make_tensor(cute.recast_ptr(free, of_tile.inner, dtype=out.element_type), of_tile.outer)
+    shared = cute.make_tensor(cute.recast_ptr(free, layout_c.inner, dtype=out.element_type), layout_c.outer)
     atom = hopper.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, out.element_type, cutlass.Float32)
-    to_shared = cute.make_tiled_copy_C(atom, mma).get_slice(thread)
-    cute.copy(atom, to_shared.retile(rounded), to_shared.partition_D(shared))
+    to_smem = cute.make_tiled_copy_C(atom, mma).get_slice(tidx)
+    cute.copy(atom, to_smem.retile(rounded), to_smem.partition_D(shared))
     cute.arch.fence_proxy("async.shared", space="cta")  # what threads wrote, the TMA unit is to read
     consumers.arrive_and_wait()
     if cutlass.const_expr(store is not None):
-        save, whole = store
-        if warp == 0:
+        save, gC = store
+        if warp_id == 0:
             strip = (tile[0], STRIP)
             strips = cute.flat_divide(shared, strip)[None, None, 0, None]
-            targets = cute.flat_divide(cute.local_tile(whole, tile, (row, column)), strip)[None, None, 0, None]
-            from_strips, to_out = partition(save, strips, targets)
+            targets = cute.flat_divide(cute.local_tile(gC, tile, (tile_m, tile_n)), strip)[None, None, 0, None]
+            from_strips, tCgC = partition(save, strips, targets)
             for i in cutlass.range_constexpr(tile[1] // STRIP):
-                cute.copy(save, from_strips[None, i], to_out[None, i])
+                cute.copy(save, from_strips[None, i], tCgC[None, i])
             cute.arch.cp_async_bulk_commit_group()
             cute.arch.cp_async_bulk_wait_group(0, read=True)
     else:
-        target = cute.local_tile(out, tile, (row, column))
-        inside = (out.shape[0] - row * tile[0], out.shape[1] - column * tile[1])
-        for i in cutlass.range(thread, tile[0] * tile[1], cute.size(mma), unroll=1):
-            at = (i // tile[1], i % tile[1])
-            if cute.elem_less(at, inside):
-                target[at] = shared[at]
+        tile_out = cute.local_tile(out, tile, (tile_m, tile_n))
+        extent = (out.shape[0] - tile_m * tile[0], out.shape[1] - tile_n * tile[1])
+        for i in cutlass.range(tidx, tile[0] * tile[1], cute.size(mma), unroll=1):
+            coord = (i // tile[1], i % tile[1])
+            if cute.elem_less(coord, extent):
+                tile_out[coord] = shared[coord]
 
 
 @cute.jit
@@ -185,17 +185,17 @@ def matmul(
     mma = hopper.make_trivial_tiled_mma(
         dtype, dtype, k_major, k_major, cutlass.Float32, (groups, 1, 1), tiler_mn=(64, tile[1])
     )
-    ring_a = hopper.make_smem_layout_a(rows, (*tile, DEPTH), dtype, stages)
-    ring_b = hopper.make_smem_layout_b(rows, (*tile, DEPTH), dtype, stages)
+    layout_a = hopper.make_smem_layout_a(rows, (*tile, BLOCK_K), dtype, stages)
+    layout_b = hopper.make_smem_layout_b(rows, (*tile, BLOCK_K), dtype, stages)
     load = cpasync.CopyBulkTensorTileG2SOp()
-    load_a, from_a = cpasync.make_tiled_tma_atom(load, a, ring_a, (tile[0], DEPTH))
-    load_b, from_b = cpasync.make_tiled_tma_atom(load, b, ring_b, (tile[1], DEPTH))
-    of_tile = cute.select(hopper.make_smem_layout_epi(dtype, rows, tile, 1), mode=[0, 1])
+    atom_a, mA = cpasync.make_tiled_tma_atom(load, a, layout_a, (tile[0], BLOCK_K))
+    atom_b, mB = cpasync.make_tiled_tma_atom(load, b, layout_b, (tile[1], BLOCK_K))
+    layout_c = cute.select(hopper.make_smem_layout_epi(dtype, rows, tile, 1), mode=[0, 1])
     store = None
     if cutlass.const_expr(by_tma):
-        of_strip = cute.select(hopper.make_smem_layout_epi(dtype, rows, (tile[0], STRIP), 1), mode=[0, 1])
-        store = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), out, of_strip, (tile[0], STRIP))
-    multiply(mma, (load_a, from_a, ring_a), (load_b, from_b, ring_b), out, of_tile, store, tile, stages).launch(
+        strip_layout = cute.select(hopper.make_smem_layout_epi(dtype, rows, (tile[0], STRIP), 1), mode=[0, 1])
+        store = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), out, strip_layout, (tile[0], STRIP))
+    multiply(mma, (atom_a, mA, layout_a), (atom_b, mB, layout_b), out, layout_c, store, tile, stages).launch(
         grid=[cute.ceil_div(out.shape[0], tile[0]) * cute.ceil_div(out.shape[1], tile[1]), 1, 1],
         block=[cute.size(mma) + WARP, 1, 1],
     )

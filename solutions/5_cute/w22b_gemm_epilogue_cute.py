@@ -56,51 +56,51 @@ STAGES = 4
 # Blocks of a cluster. Their tiles are vertical neighbors, and each block loads a part of their tile of b.
 PEERS = 2
 # The chunk that a consumer finishes and stores at once. With 64 columns, a thread's 240 registers would spill.
-CHUNK = (64, 32)
+EPI_TILE = (64, 32)
 # Distance between slots of the bias, in values, because TMA copies to multiples of 128 bytes.
 PITCH = 64
-CHUNKS = TILE[0] // CHUNK[0], TILE[1] // CHUNK[1]
+CHUNKS = TILE[0] // EPI_TILE[0], TILE[1] // EPI_TILE[1]
 # Chunks of the residual that each consumer has in shared memory or in flight.
 SLOTS = 4
 # Chunks of aux that each consumer has in shared memory: one is written while the other is copied.
-BUFFERS = 2
+EPI_STAGES = 2
 # Height of a group of clusters, in clusters. Clusters that run together share a and b in L2.
-GROUP = 8
+GROUP_M = 8
 
 
 @cute.jit
 def gelu(x):
     """Return gelu(x) by the formula above."""
-    half = 0.5 * x
-    return half + half * cute.math.tanh(x * (0.7978845608028654 + 0.035677408136300125 * x * x), approx=True)
+    half_x = 0.5 * x
+    return half_x + half_x * cute.math.tanh(x * (0.7978845608028654 + 0.035677408136300125 * x * x), approx=True)
 
 
 @cute.jit
-def tile_of(number, rank, down, across):
-    """Return the row and column of this block's tile for cluster tile `number` of down x across."""
-    first = number // (GROUP * across) * GROUP
-    within = number % (GROUP * across)
-    height = cutlass.min(down - first, GROUP)
-    return (first + within % height) * PEERS + rank, within // height
+def tile_of(number, rank, tiles_m, tiles_n):
+    """Return the row and column of this block's tile for cluster tile `number` of tiles_m x tiles_n."""
+    first = number // (GROUP_M * tiles_n) * GROUP_M
+    within = number % (GROUP_M * tiles_n)
+    group_m = cutlass.min(tiles_m - first, GROUP_M)
+    return (first + within % group_m) * PEERS + rank, within // group_m
 
 
 @cute.jit
-def produce(tiles, steps, rank, ring, copy_a, copy_b):
+def produce(tiles, k_tiles, rank, ring, copy_a, copy_b):
     """Fill the circular buffer from one warp. Each block loads its part of b and multicasts it to the cluster."""
-    (first, last, stride, down, across), (full, empty) = tiles, ring
-    (load_a, from_a, to_a), (load_b, from_b, to_b) = copy_a, copy_b
-    everyone = cutlass.Int16((1 << PEERS) - 1)
+    (first, last, stride, tiles_m, tiles_n), (full, empty) = tiles, ring
+    (atom_a, tAgA, tAsA), (atom_b, tBgB, tBsB) = copy_a, copy_b
+    mcast_mask = cutlass.Int16((1 << PEERS) - 1)
     count = cutlass.Int32(0)
     for number in cutlass.range(first, last, stride, unroll=1):
-        row, column = tile_of(number, rank, down, across)
-        for step in cutlass.range(steps, unroll=1):
+        tile_m, tile_n = tile_of(number, rank, tiles_m, tiles_n)
+        for k_tile in cutlass.range(k_tiles, unroll=1):
             stage, lap = count % STAGES, count // STAGES
             cute.arch.mbarrier_wait(empty + stage, lap % 2 ^ 1)
             with cute.arch.elect_one():
                 cute.arch.mbarrier_arrive_and_expect_tx(full + stage, 2 * TILE[2] * (TILE[0] + TILE[1]))
-            cute.copy(load_a, from_a[None, row, step], to_a[None, stage], tma_bar_ptr=full + stage)
+            cute.copy(atom_a, tAgA[None, tile_m, k_tile], tAsA[None, stage], tma_bar_ptr=full + stage)
             cute.copy(
-                load_b, from_b[None, column, step], to_b[None, stage], tma_bar_ptr=full + stage, mcast_mask=everyone
+                atom_b, tBgB[None, tile_n, k_tile], tBsB[None, stage], tma_bar_ptr=full + stage, mcast_mask=mcast_mask
             )
             count += 1
 
@@ -108,142 +108,142 @@ def produce(tiles, steps, rank, ring, copy_a, copy_b):
 @cute.jit
 def fetch(tiles, rank, slots, copy_residual, copy_bias, copy_scale):
     """Load residual, bias and scales of the next chunks, on one mbarrier, from one warp per consumer."""
-    (first, last, stride, down, across), (ready, free) = tiles, slots
+    (first, last, stride, tiles_m, tiles_n), (ready, free) = tiles, slots
     (load, residual, to_residual) = copy_residual
     (load_bias, bias, to_bias), (load_scale, scale, to_scale) = copy_bias, copy_scale
     count = cutlass.Int32(0)
     for number in cutlass.range(first, last, stride, unroll=1):
-        row, column = tile_of(number, rank, down, across)
+        tile_m, tile_n = tile_of(number, rank, tiles_m, tiles_n)
         for chunk in cutlass.range(CHUNKS[0] * CHUNKS[1], unroll=1):
             slot, lap = count % SLOTS, count // SLOTS
-            at = row * CHUNKS[0] + chunk // CHUNKS[1], column * CHUNKS[1] + chunk % CHUNKS[1]
+            coord = tile_m * CHUNKS[0] + chunk // CHUNKS[1], tile_n * CHUNKS[1] + chunk % CHUNKS[1]
             cute.arch.mbarrier_wait(free + slot, lap % 2 ^ 1)
             with cute.arch.elect_one():
                 cute.arch.mbarrier_arrive_and_expect_tx(
-                    ready + slot, 2 * CHUNK[0] * CHUNK[1] + 2 * CHUNK[1] + 4 * CHUNK[0]
+                    ready + slot, 2 * EPI_TILE[0] * EPI_TILE[1] + 2 * EPI_TILE[1] + 4 * EPI_TILE[0]
                 )
-            cute.copy(load, residual[None, at[0], at[1]], to_residual[None, slot], tma_bar_ptr=ready + slot)
-            cute.copy(load_bias, bias[None, at[1]], to_bias[None, slot], tma_bar_ptr=ready + slot)
-            cute.copy(load_scale, scale[None, at[0]], to_scale[None, slot], tma_bar_ptr=ready + slot)
+            cute.copy(load, residual[None, coord[0], coord[1]], to_residual[None, slot], tma_bar_ptr=ready + slot)
+            cute.copy(load_bias, bias[None, coord[1]], to_bias[None, slot], tma_bar_ptr=ready + slot)
+            cute.copy(load_scale, scale[None, coord[0]], to_scale[None, slot], tma_bar_ptr=ready + slot)
             count += 1
 
 
 @cute.jit
-def consume(tiles, steps, rank, ring, order, mma, of_a, of_b, epilogue):
+def consume(tiles, k_tiles, rank, ring, order, mma, tCrA, tCrB, epilogue):
     """Multiply a tile with one k-tile in flight, and finish it while the other consumer multiplies the next."""
-    (first, last, stride, down, across), (full, empty) = tiles, ring
-    thread, _, _ = cute.arch.thread_idx()
-    worker, peer = cute.arch.make_warp_uniform(thread // WARPGROUP) - 1, thread % 32
+    (first, last, stride, tiles_m, tiles_n), (full, empty) = tiles, ring
+    tidx, _, _ = cute.arch.thread_idx()
+    consumer, peer = cute.arch.make_warp_uniform(tidx // WARPGROUP) - 1, tidx % 32
     acc = cute.make_rmem_tensor(mma.partition_shape_C(TILE[:2]), cutlass.Float32)
-    count, turn = worker * steps, cutlass.Int32(0)
+    count, turn = consumer * k_tiles, cutlass.Int32(0)
     for number in cutlass.range(first, last, stride, unroll=1):
         # A parity distinguishes two laps of the ring but not three, so a consumer may wait for a stage only when the
         # other has seen all of its own. The consumer that is ahead passes the ring on.
-        cute.arch.mbarrier_wait(order + worker, (turn + worker + 1) % 2)
-        for step in cutlass.range(steps, unroll=1):
+        cute.arch.mbarrier_wait(order + consumer, (turn + consumer + 1) % 2)
+        for k_tile in cutlass.range(k_tiles, unroll=1):
             stage, lap = count % STAGES, count // STAGES
             cute.arch.mbarrier_wait(full + stage, lap % 2)
             warpgroup.fence()
-            mma.set(warpgroup.Field.ACCUMULATE, step > 0)
-            for part in cutlass.range_constexpr(TILE[2] // 16):
-                cute.gemm(mma, acc, of_a[None, None, part, stage], of_b[None, None, part, stage], acc)
+            mma.set(warpgroup.Field.ACCUMULATE, k_tile > 0)
+            for k in cutlass.range_constexpr(TILE[2] // 16):
+                cute.gemm(mma, acc, tCrA[None, None, k, stage], tCrB[None, None, k, stage], acc)
                 mma.set(warpgroup.Field.ACCUMULATE, True)
             warpgroup.commit_group()
             warpgroup.wait_group(1)
-            if step > 0 and peer < PEERS:
+            if k_tile > 0 and peer < PEERS:
                 cute.arch.mbarrier_arrive(empty + (count - 1) % STAGES, peer)
             count += 1
         with cute.arch.elect_one():
-            cute.arch.mbarrier_arrive(order + 1 - worker)
+            cute.arch.mbarrier_arrive(order + 1 - consumer)
         warpgroup.wait_group(0)
         if peer < PEERS:
             cute.arch.mbarrier_arrive(empty + (count - 1) % STAGES, peer)
-        row, column = tile_of(number, rank, down, across)
-        finish(worker, row, column, turn, acc, epilogue)
-        count += steps  # of the other consumer
+        tile_m, tile_n = tile_of(number, rank, tiles_m, tiles_n)
+        finish(consumer, tile_m, tile_n, turn, acc, epilogue)
+        count += k_tiles  # of the other consumer
         turn += 1
 
 
 @cute.jit
-def finish(worker, row, column, turn, acc, epilogue):
+def finish(consumer, tile_m, tile_n, turn, acc, epilogue):
     """Finish the accumulators in chunks in registers, and store both outputs through swizzled shared memory.
 
     There, out overwrites the residual. turn: The number of tiles that this consumer has finished. A tile uses every
     slot equally often, so the slot of a chunk is known at compile time.
     """
     (ready, free), bias, scale, (store_out, slots, out), (store_aux, buffers, aux), mma = epilogue
-    thread, _, _ = cute.arch.thread_idx()
-    thread, leads, dtype = thread % WARPGROUP, cute.arch.make_warp_uniform(thread // 32) % 4 == 0, store_out.value_type
+    tidx, _, _ = cute.arch.thread_idx()
+    tidx, is_leader, dtype = tidx % WARPGROUP, cute.arch.make_warp_uniform(tidx // 32) % 4 == 0, store_out.value_type
     load_atom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), dtype)
     store_atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), dtype)
-    loading = cute.make_tiled_copy_C(load_atom, mma).get_slice(thread)
-    storing = cute.make_tiled_copy_C(store_atom, mma).get_slice(thread)
+    loading = cute.make_tiled_copy_C(load_atom, mma).get_slice(tidx)
+    storing = cute.make_tiled_copy_C(store_atom, mma).get_slice(tidx)
     alone = cute.make_layout(1)
-    from_slots, to_out = cpasync.tma_partition(
+    from_slots, tCgC = cpasync.tma_partition(
         store_out, 0, alone, cute.group_modes(slots, 0, 2), cute.group_modes(out, 0, 2)
     )
     from_buffers, to_aux = cpasync.tma_partition(
         store_aux, 0, alone, cute.group_modes(buffers, 0, 2), cute.group_modes(aux, 0, 2)
     )
-    of_columns, of_rows = mma.get_slice(thread).partition_C(bias), mma.get_slice(thread).partition_C(scale)
-    more = cute.make_rmem_tensor(mma.partition_shape_C(CHUNK), dtype)
-    rounded_out, rounded_aux = cute.make_rmem_tensor_like(more), cute.make_rmem_tensor_like(more)
+    tCsBias, tCsScale = mma.get_slice(tidx).partition_C(bias), mma.get_slice(tidx).partition_C(scale)
+    rRes = cute.make_rmem_tensor(mma.partition_shape_C(EPI_TILE), dtype)
+    rOut, rAux = cute.make_rmem_tensor_like(rRes), cute.make_rmem_tensor_like(rRes)
     from_slot, to_slot = loading.partition_S(slots), storing.partition_D(slots)
     to_buffer = storing.partition_D(buffers)
     for chunk in cutlass.range_constexpr(CHUNKS[0] * CHUNKS[1]):
-        slot, buffer = chunk % SLOTS, chunk % BUFFERS
+        slot, buffer = chunk % SLOTS, chunk % EPI_STAGES
         lap = turn * (CHUNKS[0] * CHUNKS[1] // SLOTS) + chunk // SLOTS
         cute.arch.mbarrier_wait(ready + slot, lap % 2)
-        for part in cutlass.range_constexpr(CHUNK[1] // 16):  # columns of one ldmatrix, so that few values are live
+        for part in cutlass.range_constexpr(EPI_TILE[1] // 16):  # columns of one ldmatrix, so that few values are live
             cute.copy(
-                load_atom, from_slot[(None, part), None, None, slot], loading.retile(more)[(None, part), None, None]
+                load_atom, from_slot[(None, part), None, None, slot], loading.retile(rRes)[(None, part), None, None]
             )
             for i in cutlass.range_constexpr(8 * part, 8 * part + 8):
-                value = acc[chunk * cute.size(more) + i] + of_columns[None, None, None, slot][i].to(cutlass.Float32)
-                rounded_aux[i] = value.to(dtype)
-                value = gelu(value) * of_rows[None, None, None, slot][i] + more[i].to(cutlass.Float32)
-                rounded_out[i] = value.to(dtype)
+                value = acc[chunk * cute.size(rRes) + i] + tCsBias[None, None, None, slot][i].to(cutlass.Float32)
+                rAux[i] = value.to(dtype)
+                value = gelu(value) * tCsScale[None, None, None, slot][i] + rRes[i].to(cutlass.Float32)
+                rOut[i] = value.to(dtype)
             cute.copy(
                 store_atom,
-                storing.retile(rounded_aux)[(None, part), None, None],
+                storing.retile(rAux)[(None, part), None, None],
                 to_buffer[(None, part), None, None, buffer],
             )
             cute.copy(
                 store_atom,
-                storing.retile(rounded_out)[(None, part), None, None],
+                storing.retile(rOut)[(None, part), None, None],
                 to_slot[(None, part), None, None, slot],
             )
         cute.arch.fence_proxy("async.shared", space="cta")
-        cute.arch.barrier(barrier_id=1 + worker, number_of_threads=WARPGROUP)
-        if leads:
-            at = row * CHUNKS[0] + chunk // CHUNKS[1], column * CHUNKS[1] + chunk % CHUNKS[1]
-            cute.copy(store_aux, from_buffers[None, buffer], to_aux[None, at[0], at[1]])
-            cute.copy(store_out, from_slots[None, slot], to_out[None, at[0], at[1]])
+        cute.arch.barrier(barrier_id=1 + consumer, number_of_threads=WARPGROUP)
+        if is_leader:
+            coord = tile_m * CHUNKS[0] + chunk // CHUNKS[1], tile_n * CHUNKS[1] + chunk % CHUNKS[1]
+            cute.copy(store_aux, from_buffers[None, buffer], to_aux[None, coord[0], coord[1]])
+            cute.copy(store_out, from_slots[None, slot], tCgC[None, coord[0], coord[1]])
             cute.arch.cp_async_bulk_commit_group()
             # Before the next chunk, the previous chunk's copies must have read their slot and their buffer.
             last = chunk == CHUNKS[0] * CHUNKS[1] - 1
-            cute.arch.cp_async_bulk_wait_group(0 if last else BUFFERS - 1, read=True)
+            cute.arch.cp_async_bulk_wait_group(0 if last else EPI_STAGES - 1, read=True)
             with cute.arch.elect_one():
                 if cutlass.const_expr(chunk > 0):
                     cute.arch.mbarrier_arrive(free + (chunk - 1) % SLOTS)
                 if cutlass.const_expr(last):
                     cute.arch.mbarrier_arrive(free + slot)
-        cute.arch.barrier(barrier_id=1 + worker, number_of_threads=WARPGROUP)
+        cute.arch.barrier(barrier_id=1 + consumer, number_of_threads=WARPGROUP)
 
 
 @cute.kernel
 def multiply(mma, chunk_mma, layouts, a, b, residual, bias, scale, out, aux):
     """Run one block per SM: a warpgroup of which three warps load, and two warpgroups that multiply."""
-    of_a, of_b, of_slots, of_buffers = layouts
-    (load_a, a), (load_b, b), (load_residual, residual), (load_bias, bias), (load_scale, scale) = (
+    layout_a, layout_b, slot_layout, buffer_layout = layouts
+    (atom_a, a), (atom_b, b), (load_residual, residual), (load_bias, bias), (load_scale, scale) = (
         *(a, b, residual, bias, scale),
     )
     (store_out, out), (store_aux, aux) = out, aux
-    dtype = load_a.value_type
-    thread, _, _ = cute.arch.thread_idx()
+    dtype = atom_a.value_type
+    tidx, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
-    warp_number = cute.arch.make_warp_uniform(thread // 32)
+    warp_id = cute.arch.make_warp_uniform(tidx // 32)
     rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster())
 
     memory = SmemAllocator()
@@ -252,13 +252,13 @@ def multiply(mma, chunk_mma, layouts, a, b, residual, bias, scale, out, aux):
     ready = memory.allocate_array(cutlass.Int64, CONSUMERS * SLOTS)
     free = memory.allocate_array(cutlass.Int64, CONSUMERS * SLOTS)
     order = memory.allocate_array(cutlass.Int64, CONSUMERS)
-    shared_bias = memory.allocate_tensor(dtype, cute.make_layout((CHUNK[1], CONSUMERS * SLOTS), stride=(1, PITCH)), 128)
-    shared_scale = memory.allocate_tensor(cutlass.Float32, cute.make_layout((CHUNK[0], CONSUMERS * SLOTS)), 128)
-    shared_a = memory.allocate_tensor(dtype, of_a.outer, 1024, of_a.inner)
-    shared_b = memory.allocate_tensor(dtype, of_b.outer, 1024, of_b.inner)
-    shared_slots = memory.allocate_tensor(dtype, of_slots.outer, 1024, of_slots.inner)
-    shared_buffers = memory.allocate_tensor(dtype, of_buffers.outer, 1024, of_buffers.inner)
-    if warp_number == 0:
+    sBias = memory.allocate_tensor(dtype, cute.make_layout((EPI_TILE[1], CONSUMERS * SLOTS), stride=(1, PITCH)), 128)
+    sScale = memory.allocate_tensor(cutlass.Float32, cute.make_layout((EPI_TILE[0], CONSUMERS * SLOTS)), 128)
+    sA = memory.allocate_tensor(dtype, layout_a.outer, 1024, layout_a.inner)
+    sB = memory.allocate_tensor(dtype, layout_b.outer, 1024, layout_b.inner)
+    sSlots = memory.allocate_tensor(dtype, slot_layout.outer, 1024, slot_layout.inner)
+    sBuffers = memory.allocate_tensor(dtype, buffer_layout.outer, 1024, buffer_layout.inner)
+    if warp_id == 0:
         with cute.arch.elect_one():
             for stage in cutlass.range_constexpr(STAGES):
                 cute.arch.mbarrier_init(full + stage, 1)
@@ -266,69 +266,69 @@ def multiply(mma, chunk_mma, layouts, a, b, residual, bias, scale, out, aux):
             for slot in cutlass.range_constexpr(CONSUMERS * SLOTS):
                 cute.arch.mbarrier_init(ready + slot, 1)
                 cute.arch.mbarrier_init(free + slot, 1)
-            for worker in cutlass.range_constexpr(CONSUMERS):
-                cute.arch.mbarrier_init(order + worker, 4)
+            for consumer in cutlass.range_constexpr(CONSUMERS):
+                cute.arch.mbarrier_init(order + consumer, 4)
         cute.arch.mbarrier_init_fence()
     cute.arch.cluster_arrive_relaxed()  # all peers must initialize their mbarriers before any block arrives
     cute.arch.cluster_wait()
 
-    down, across = cute.ceil_div(out.shape[0], TILE[0] * PEERS), cute.ceil_div(out.shape[1], TILE[1])
-    first, last, stride = block // PEERS, down * across, blocks // PEERS
-    steps = cute.ceil_div(a.shape[1], TILE[2])
+    tiles_m, tiles_n = cute.ceil_div(out.shape[0], TILE[0] * PEERS), cute.ceil_div(out.shape[1], TILE[1])
+    first, last, stride = block // PEERS, tiles_m * tiles_n, blocks // PEERS
+    k_tiles = cute.ceil_div(a.shape[1], TILE[2])
     alone = cute.make_layout(1)
-    if warp_number < 4:
+    if warp_id < 4:
         cute.arch.setmaxregister_decrease(24)
-        if warp_number == 0:
-            to_a, from_a = cpasync.tma_partition(
-                *(load_a, 0, alone, cute.group_modes(shared_a, 0, 2)),
+        if warp_id == 0:
+            tAsA, tAgA = cpasync.tma_partition(
+                *(atom_a, 0, alone, cute.group_modes(sA, 0, 2)),
                 cute.group_modes(cute.local_tile(a, (TILE[0], TILE[2]), (None, None)), 0, 2),
             )
-            to_b, from_b = cpasync.tma_partition(
-                *(load_b, rank, cute.make_layout(PEERS), cute.group_modes(shared_b, 0, 2)),
+            tBsB, tBgB = cpasync.tma_partition(
+                *(atom_b, rank, cute.make_layout(PEERS), cute.group_modes(sB, 0, 2)),
                 cute.group_modes(cute.local_tile(b, (TILE[1], TILE[2]), (None, None)), 0, 2),
             )
-            tiles = first, last, stride, down, across
-            produce(tiles, steps, rank, (full, empty), (load_a, from_a, to_a), (load_b, from_b, to_b))
-        elif warp_number <= CONSUMERS:
-            worker = warp_number - 1
+            tiles = first, last, stride, tiles_m, tiles_n
+            produce(tiles, k_tiles, rank, (full, empty), (atom_a, tAgA, tAsA), (atom_b, tBgB, tBsB))
+        elif warp_id <= CONSUMERS:
+            consumer = warp_id - 1
             to_slots, from_residual = cpasync.tma_partition(
                 *(load_residual, 0, alone),
-                cute.group_modes(cute.local_tile(shared_slots, (*CHUNK, SLOTS), (0, 0, worker)), 0, 2),
-                cute.group_modes(cute.local_tile(residual, CHUNK, (None, None)), 0, 2),
+                cute.group_modes(cute.local_tile(sSlots, (*EPI_TILE, SLOTS), (0, 0, consumer)), 0, 2),
+                cute.group_modes(cute.local_tile(residual, EPI_TILE, (None, None)), 0, 2),
             )
             to_bias, from_bias = cpasync.tma_partition(
-                *(load_bias, 0, alone, cute.local_tile(shared_bias, (CHUNK[1], SLOTS), (0, worker))),
-                cute.local_tile(bias, CHUNK[1:], (None,)),
+                *(load_bias, 0, alone, cute.local_tile(sBias, (EPI_TILE[1], SLOTS), (0, consumer))),
+                cute.local_tile(bias, EPI_TILE[1:], (None,)),
             )
             to_scale, from_scale = cpasync.tma_partition(
-                *(load_scale, 0, alone, cute.local_tile(shared_scale, (CHUNK[0], SLOTS), (0, worker))),
-                cute.local_tile(scale, CHUNK[:1], (None,)),
+                *(load_scale, 0, alone, cute.local_tile(sScale, (EPI_TILE[0], SLOTS), (0, consumer))),
+                cute.local_tile(scale, EPI_TILE[:1], (None,)),
             )
-            tiles = first + worker * stride, last, CONSUMERS * stride, down, across
-            slots = ready + worker * SLOTS, free + worker * SLOTS
+            tiles = first + consumer * stride, last, CONSUMERS * stride, tiles_m, tiles_n
+            slots = ready + consumer * SLOTS, free + consumer * SLOTS
             copies = (load_residual, from_residual, to_slots), (load_bias, from_bias, to_bias)
             fetch(tiles, rank, slots, *copies, (load_scale, from_scale, to_scale))
     else:
         cute.arch.setmaxregister_increase(240)
-        worker = warp_number // 4 - 1
-        mine = mma.get_slice(thread % WARPGROUP)
-        fragments_a = mma.make_fragment_A(mine.partition_A(shared_a))
-        fragments_b = mma.make_fragment_B(mine.partition_B(shared_b))
+        consumer = warp_id // 4 - 1
+        thr_mma = mma.get_slice(tidx % WARPGROUP)
+        tCrA = mma.make_fragment_A(thr_mma.partition_A(sA))
+        tCrB = mma.make_fragment_B(thr_mma.partition_B(sB))
         # With stride 0, every row of a chunk has the same bias, and every column the same scale.
-        of_columns = cute.make_layout((*CHUNK, SLOTS), stride=(0, 1, PITCH))
-        of_rows = cute.make_layout((*CHUNK, SLOTS), stride=(1, 0, CHUNK[0]))
-        slots = cute.local_tile(shared_slots, (*CHUNK, SLOTS), (0, 0, worker))
-        buffers = cute.local_tile(shared_buffers, (*CHUNK, BUFFERS), (0, 0, worker))
+        bias_layout = cute.make_layout((*EPI_TILE, SLOTS), stride=(0, 1, PITCH))
+        scale_layout = cute.make_layout((*EPI_TILE, SLOTS), stride=(1, 0, EPI_TILE[0]))
+        slots = cute.local_tile(sSlots, (*EPI_TILE, SLOTS), (0, 0, consumer))
+        buffers = cute.local_tile(sBuffers, (*EPI_TILE, EPI_STAGES), (0, 0, consumer))
         epilogue = (
-            (ready + worker * SLOTS, free + worker * SLOTS),
-            cute.make_tensor(shared_bias[None, worker * SLOTS].iterator, of_columns),
-            cute.make_tensor(shared_scale[None, worker * SLOTS].iterator, of_rows),
-            (store_out, slots, cute.local_tile(out, CHUNK, (None, None))),
-            (store_aux, buffers, cute.local_tile(aux, CHUNK, (None, None))),
+            (ready + consumer * SLOTS, free + consumer * SLOTS),
+            cute.make_tensor(sBias[None, consumer * SLOTS].iterator, bias_layout),
+            cute.make_tensor(sScale[None, consumer * SLOTS].iterator, scale_layout),
+            (store_out, slots, cute.local_tile(out, EPI_TILE, (None, None))),
+            (store_aux, buffers, cute.local_tile(aux, EPI_TILE, (None, None))),
             chunk_mma,
         )
-        tiles = first + worker * stride, last, CONSUMERS * stride, down, across
-        consume(tiles, steps, rank, (full, empty), order, mma, fragments_a, fragments_b, epilogue)
+        tiles = first + consumer * stride, last, CONSUMERS * stride, tiles_m, tiles_n
+        consume(tiles, k_tiles, rank, (full, empty), order, mma, tCrA, tCrB, epilogue)
     cute.arch.cluster_arrive()  # a peer may still arrive at the mbarriers of a block that has finished
     cute.arch.cluster_wait()
 
@@ -342,31 +342,31 @@ def gemm(
     residual: cute.Tensor,
     out: cute.Tensor,
     aux: cute.Tensor,
-    processors: cutlass.Int32,
+    num_sms: cutlass.Int32,
 ) -> None:
     """Launch the kernel for a [m, k], b [n, k], bias [n], scale [m], and residual, out and aux [m, n]."""
     dtype, order_a, order_b = a.element_type, LayoutEnum.from_tensor(a), LayoutEnum.from_tensor(b)
     types = dtype, dtype, order_a.sm90_mma_major_mode(), order_b.sm90_mma_major_mode(), cutlass.Float32
-    of_a = hopper.make_smem_layout_a(order_a, TILE, dtype, STAGES)
-    of_b = hopper.make_smem_layout_b(order_b, TILE, dtype, STAGES)
-    of_slots = hopper.make_smem_layout_epi(dtype, LayoutEnum.ROW_MAJOR, CHUNK, CONSUMERS * SLOTS)
-    of_buffers = hopper.make_smem_layout_epi(dtype, LayoutEnum.ROW_MAJOR, CHUNK, CONSUMERS * BUFFERS)
+    layout_a = hopper.make_smem_layout_a(order_a, TILE, dtype, STAGES)
+    layout_b = hopper.make_smem_layout_b(order_b, TILE, dtype, STAGES)
+    slot_layout = hopper.make_smem_layout_epi(dtype, LayoutEnum.ROW_MAJOR, EPI_TILE, CONSUMERS * SLOTS)
+    buffer_layout = hopper.make_smem_layout_epi(dtype, LayoutEnum.ROW_MAJOR, EPI_TILE, CONSUMERS * EPI_STAGES)
     load, to_all = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileG2SMulticastOp()
-    store, of_chunk = cpasync.CopyBulkTensorTileS2GOp(), cute.select(of_slots, [0, 1])
-    down, across = cute.ceil_div(out.shape[0], TILE[0] * PEERS), cute.ceil_div(out.shape[1], TILE[1])
+    store, chunk_layout = cpasync.CopyBulkTensorTileS2GOp(), cute.select(slot_layout, [0, 1])
+    tiles_m, tiles_n = cute.ceil_div(out.shape[0], TILE[0] * PEERS), cute.ceil_div(out.shape[1], TILE[1])
     multiply(
         hopper.make_trivial_tiled_mma(*types, (1, 1, 1), (64, TILE[1])),
-        hopper.make_trivial_tiled_mma(*types, (1, 1, 1), CHUNK),
-        (of_a, of_b, of_slots, of_buffers),
-        cpasync.make_tiled_tma_atom(load, a, cute.select(of_a, [0, 1]), (TILE[0], TILE[2])),
-        cpasync.make_tiled_tma_atom(to_all, b, cute.select(of_b, [0, 1]), TILE[1:], num_multicast=PEERS),
-        cpasync.make_tiled_tma_atom(load, residual, of_chunk, CHUNK),
-        cpasync.make_tiled_tma_atom(load, bias, cute.make_layout(CHUNK[1]), CHUNK[1:]),
-        cpasync.make_tiled_tma_atom(load, scale, cute.make_layout(CHUNK[0]), CHUNK[:1]),
-        cpasync.make_tiled_tma_atom(store, out, of_chunk, CHUNK),
-        cpasync.make_tiled_tma_atom(store, aux, of_chunk, CHUNK),
+        hopper.make_trivial_tiled_mma(*types, (1, 1, 1), EPI_TILE),
+        (layout_a, layout_b, slot_layout, buffer_layout),
+        cpasync.make_tiled_tma_atom(load, a, cute.select(layout_a, [0, 1]), (TILE[0], TILE[2])),
+        cpasync.make_tiled_tma_atom(to_all, b, cute.select(layout_b, [0, 1]), TILE[1:], num_multicast=PEERS),
+        cpasync.make_tiled_tma_atom(load, residual, chunk_layout, EPI_TILE),
+        cpasync.make_tiled_tma_atom(load, bias, cute.make_layout(EPI_TILE[1]), EPI_TILE[1:]),
+        cpasync.make_tiled_tma_atom(load, scale, cute.make_layout(EPI_TILE[0]), EPI_TILE[:1]),
+        cpasync.make_tiled_tma_atom(store, out, chunk_layout, EPI_TILE),
+        cpasync.make_tiled_tma_atom(store, aux, chunk_layout, EPI_TILE),
     ).launch(
-        grid=[cutlass.min(processors // PEERS, down * across) * PEERS, 1, 1],
+        grid=[cutlass.min(num_sms // PEERS, tiles_m * tiles_n) * PEERS, 1, 1],
         block=[WARPGROUP * (1 + CONSUMERS), 1, 1],
         cluster=[PEERS, 1, 1],
         min_blocks_per_mp=1,
@@ -381,6 +381,6 @@ def gemm_epilogue(
         return out, aux
     if a.shape[1] == 0:  # a sum of no terms is zero
         a, b = a.new_zeros(len(out), 8), b.new_zeros(8, len(bias))
-    processors = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
-    lane.run(gemm, a, b.T, bias, scale, residual, out, aux, processors)
+    num_sms = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
+    lane.run(gemm, a, b.T, bias, scale, residual, out, aux, num_sms)
     return out, aux

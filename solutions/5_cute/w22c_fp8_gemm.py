@@ -67,75 +67,75 @@ STAGES = 5
 # Blocks of a cluster. Their tiles are vertical neighbors, and each block loads a part of their tile of b.
 PEERS = 2
 # Height of a group of clusters, in clusters. Clusters that run together share a and b in L2.
-GROUP = 8
+GROUP_M = 8
 
 
 @cute.jit
-def tile_of(number, rank, down, across):
-    """Return the row and column of this block's tile for cluster tile `number` of down x across."""
-    first = number // (GROUP * across) * GROUP
-    within = number % (GROUP * across)
-    height = cutlass.min(down - first, GROUP)
-    return (first + within % height) * PEERS + rank, within // height
+def tile_of(number, rank, tiles_m, tiles_n):
+    """Return the row and column of this block's tile for cluster tile `number` of tiles_m x tiles_n."""
+    first_m = number // (GROUP_M * tiles_n) * GROUP_M
+    within = number % (GROUP_M * tiles_n)
+    group_m = cutlass.min(tiles_m - first_m, GROUP_M)
+    return (first_m + within % group_m) * PEERS + rank, within // group_m
 
 
 @cute.jit
-def produce(tiles, steps, rank, ring, copy_a, copy_b):
+def produce(tiles, k_tiles, rank, ring, copy_a, copy_b):
     """Fill the circular buffer from one warp. Each block loads its part of b and multicasts it to the cluster."""
-    (first, last, stride, down, across), (full, empty) = tiles, ring
-    (load_a, from_a, to_a), (load_b, from_b, to_b) = copy_a, copy_b
-    everyone = cutlass.Int16((1 << PEERS) - 1)
+    (first, last, stride, tiles_m, tiles_n), (full, empty) = tiles, ring
+    (atom_a, tAgA, tAsA), (atom_b, tBgB, tBsB) = copy_a, copy_b
+    mcast_mask = cutlass.Int16((1 << PEERS) - 1)
     count = cutlass.Int32(0)
     for number in cutlass.range(first, last, stride, unroll=1):
-        row, column = tile_of(number, rank, down, across)
-        for step in cutlass.range(steps, unroll=1):
+        tile_m, tile_n = tile_of(number, rank, tiles_m, tiles_n)
+        for k_tile in cutlass.range(k_tiles, unroll=1):
             stage, lap = count % STAGES, count // STAGES
             cute.arch.mbarrier_wait(empty + stage, lap % 2 ^ 1)
             with cute.arch.elect_one():
                 cute.arch.mbarrier_arrive_and_expect_tx(full + stage, (TILE[0] + TILE[1]) * TILE[2])
-            cute.copy(load_a, from_a[None, row, step], to_a[None, stage], tma_bar_ptr=full + stage)
+            cute.copy(atom_a, tAgA[None, tile_m, k_tile], tAsA[None, stage], tma_bar_ptr=full + stage)
             cute.copy(
-                load_b, from_b[None, column, step], to_b[None, stage], tma_bar_ptr=full + stage, mcast_mask=everyone
+                atom_b, tBgB[None, tile_n, k_tile], tBsB[None, stage], tma_bar_ptr=full + stage, mcast_mask=mcast_mask
             )
             count += 1
 
 
 @cute.jit
-def scales_of(step, row, column, own, scales):
-    """Load the scales of two blocks along k: those of every 32nd row, starting at row `own`, and then the one of b.
+def scales_of(k_block_begin, tile_m, tile_n, lane, scales):
+    """Load the scales of two blocks along k: those of every 32nd row, starting at row `lane`, and then the one of b.
 
     Rows past the end use the scale of the last row, and steps past k those of the last step. Their results are not
     stored.
     """
     scale_a, scale_b, m, blocks = scales
-    found = cute.make_rmem_tensor((ROWS + 1, 2), cutlass.Float32)
+    loaded = cute.make_rmem_tensor((ROWS + 1, 2), cutlass.Float32)
     for block in cutlass.range_constexpr(2):
-        at = cutlass.min(step + block, blocks - 1)
+        k_block = cutlass.min(k_block_begin + block, blocks - 1)
         for i in cutlass.range_constexpr(ROWS):
-            found[i, block] = scale_a[at * m + cutlass.min(row * TILE[0] + 32 * i + own, m - 1)]
-        found[ROWS, block] = scale_b[column * blocks + at]
-    return found
+            loaded[i, block] = scale_a[k_block * m + cutlass.min(tile_m * TILE[0] + 32 * i + lane, m - 1)]
+        loaded[ROWS, block] = scale_b[tile_n * blocks + k_block]
+    return loaded
 
 
 @cute.jit
-def prepare(tiles, steps, rank, ring, scales, factors):
+def prepare(tiles, k_tiles, rank, ring, scales, factors):
     """Store the factors of each stage's rows next to it, in one warp that loads scales one iteration ahead."""
-    (first, last, stride, down, across), (full, empty) = tiles, ring
-    thread, _, _ = cute.arch.thread_idx()
-    own = thread % 32
+    (first, last, stride, tiles_m, tiles_n), (full, empty) = tiles, ring
+    tidx, _, _ = cute.arch.thread_idx()
+    lane = tidx % 32
     count = cutlass.Int32(0)
     for number in cutlass.range(first, last, stride, unroll=1):
-        row, column = tile_of(number, rank, down, across)
-        upcoming = scales_of(0, row, column, own, scales)
-        of_blocks = cute.make_rmem_tensor_like(upcoming)
-        for step in cutlass.range(0, steps, 2, unroll=1):
-            of_blocks.store(upcoming.load())
-            upcoming.store(scales_of(step + 2, row, column, own, scales).load())
+        tile_m, tile_n = tile_of(number, rank, tiles_m, tiles_n)
+        next_scales = scales_of(0, tile_m, tile_n, lane, scales)
+        block_scales = cute.make_rmem_tensor_like(next_scales)
+        for k_tile in cutlass.range(0, k_tiles, 2, unroll=1):
+            block_scales.store(next_scales.load())
+            next_scales.store(scales_of(k_tile + 2, tile_m, tile_n, lane, scales).load())
             for block in cutlass.range_constexpr(2):
                 stage, lap = count % STAGES, count // STAGES
                 cute.arch.mbarrier_wait(empty + stage, lap % 2 ^ 1)
                 for i in cutlass.range_constexpr(ROWS):
-                    factors[32 * i + own, stage] = of_blocks[i, block] * of_blocks[ROWS, block]
+                    factors[32 * i + lane, stage] = block_scales[i, block] * block_scales[ROWS, block]
                 cute.arch.sync_warp()
                 with cute.arch.elect_one():
                     cute.arch.mbarrier_arrive(full + stage)
@@ -150,82 +150,82 @@ def promote(acc, part, factors):
 
 
 @cute.jit
-def consume(tiles, steps, rank, ring, mma, of_a, of_b, factors, epilogue):
+def consume(tiles, k_tiles, rank, ring, mma, tCrA, tCrB, factors, epilogue):
     """Issue the wgmmas of two blocks along k, and promote the first while the tensor cores multiply the second."""
-    (first, last, stride, down, across), (full, empty) = tiles, ring
-    thread, _, _ = cute.arch.thread_idx()
-    worker, peer = cute.arch.make_warp_uniform(thread // WARPGROUP) - 1, thread % 32
-    places = mma.get_slice(thread - WARPGROUP).partition_C(cute.make_identity_tensor(TILE[:2]))
-    rows = places[0][0], places[2][0]
+    (first, last, stride, tiles_m, tiles_n), (full, empty) = tiles, ring
+    tidx, _, _ = cute.arch.thread_idx()
+    consumer, peer = cute.arch.make_warp_uniform(tidx // WARPGROUP) - 1, tidx % 32
+    tCcC = mma.get_slice(tidx - WARPGROUP).partition_C(cute.make_identity_tensor(TILE[:2]))
+    rows = tCcC[0][0], tCcC[2][0]
     acc = cute.make_rmem_tensor(mma.partition_shape_C(TILE[:2]), cutlass.Float32)
     parts = cute.make_rmem_tensor_like(acc), cute.make_rmem_tensor_like(acc)
     count = cutlass.Int32(0)
     for number in cutlass.range(first, last, stride, unroll=1):
-        row, column = tile_of(number, rank, down, across)
+        tile_m, tile_n = tile_of(number, rank, tiles_m, tiles_n)
         acc.fill(0.0)
-        for _ in cutlass.range(0, steps, 2, unroll=1):
+        for _ in cutlass.range(0, k_tiles, 2, unroll=1):
             for block in cutlass.range_constexpr(2):
                 stage, lap = (count + block) % STAGES, (count + block) // STAGES
                 cute.arch.mbarrier_wait(full + stage, lap % 2)
                 warpgroup.fence()
-                for deep in cutlass.range_constexpr(TILE[2] // 32):
-                    at = (None, None, deep, stage)
-                    mma.set(warpgroup.Field.ACCUMULATE, deep > 0)
-                    cute.gemm(mma, parts[block], of_a[at], of_b[at], parts[block])
+                for k in cutlass.range_constexpr(TILE[2] // 32):
+                    k_coord = (None, None, k, stage)
+                    mma.set(warpgroup.Field.ACCUMULATE, k > 0)
+                    cute.gemm(mma, parts[block], tCrA[k_coord], tCrB[k_coord], parts[block])
                 warpgroup.commit_group()
             for block in cutlass.range_constexpr(2):
                 stage = (count + block) % STAGES
-                of_rows = factors[rows[0], stage], factors[rows[1], stage]
+                row_scales = factors[rows[0], stage], factors[rows[1], stage]
                 warpgroup.wait_group(1 - block)
                 if peer < PEERS:
                     cute.arch.mbarrier_arrive(empty + stage, peer)
-                promote(acc, parts[block], of_rows)
+                promote(acc, parts[block], row_scales)
             count += 2
-        write(worker, row, column, acc, epilogue)
+        write(consumer, tile_m, tile_n, acc, epilogue)
 
 
 @cute.jit
-def write(worker, row, column, acc, epilogue):
+def write(consumer, tile_m, tile_n, acc, epilogue):
     """Round the accumulators and store them through swizzled shared memory, while the next tile starts."""
     store, buffer, out, mma = epilogue
-    thread, _, _ = cute.arch.thread_idx()
-    leads = cute.arch.make_warp_uniform(thread // 32) % 4 == 0
+    tidx, _, _ = cute.arch.thread_idx()
+    is_leader = cute.arch.make_warp_uniform(tidx // 32) % 4 == 0
     atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), store.value_type)
-    to_shared = cute.make_tiled_copy_C(atom, mma).get_slice(thread % WARPGROUP)
-    from_shared, to_out = cpasync.tma_partition(
+    to_smem = cute.make_tiled_copy_C(atom, mma).get_slice(tidx % WARPGROUP)
+    tCsC, tCgC = cpasync.tma_partition(
         store, 0, cute.make_layout(1), cute.group_modes(buffer, 0, 2), cute.group_modes(out, 0, 2)
     )
     rounded = cute.make_rmem_tensor_like(acc, store.value_type)
     rounded.store(acc.load().to(store.value_type))
-    if leads:
+    if is_leader:
         cute.arch.cp_async_bulk_wait_group(0, read=True)
-    cute.arch.barrier(barrier_id=1 + worker, number_of_threads=WARPGROUP)
-    cute.copy(atom, to_shared.retile(rounded), to_shared.partition_D(buffer)[None, None, None, 0])
+    cute.arch.barrier(barrier_id=1 + consumer, number_of_threads=WARPGROUP)
+    cute.copy(atom, to_smem.retile(rounded), to_smem.partition_D(buffer)[None, None, None, 0])
     cute.arch.fence_proxy("async.shared", space="cta")
-    cute.arch.barrier(barrier_id=1 + worker, number_of_threads=WARPGROUP)
-    if leads:
-        cute.copy(store, from_shared[None, 0], to_out[None, row * CONSUMERS + worker, column])
+    cute.arch.barrier(barrier_id=1 + consumer, number_of_threads=WARPGROUP)
+    if is_leader:
+        cute.copy(store, tCsC[None, 0], tCgC[None, tile_m * CONSUMERS + consumer, tile_n])
         cute.arch.cp_async_bulk_commit_group()
 
 
 @cute.kernel
 def multiply(mma, part_mma, layouts, a, b, scale_a, scale_b, out):
     """Run one block per SM, with two warps that load and two warpgroups that multiply."""
-    (of_a, of_b, of_out), (load_a, a), (load_b, b), (store, out) = layouts, a, b, out
-    thread, _, _ = cute.arch.thread_idx()
+    (layout_a, layout_b, layout_c), (atom_a, a), (atom_b, b), (store, out) = layouts, a, b, out
+    tidx, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
-    warp_number = cute.arch.make_warp_uniform(thread // 32)
+    warp_id = cute.arch.make_warp_uniform(tidx // 32)
     rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster())
 
     memory = SmemAllocator()
     full = memory.allocate_array(cutlass.Int64, STAGES)
     empty = memory.allocate_array(cutlass.Int64, STAGES)
-    shared_a = memory.allocate_tensor(load_a.value_type, of_a.outer, 1024, of_a.inner)
-    shared_b = memory.allocate_tensor(load_b.value_type, of_b.outer, 1024, of_b.inner)
-    shared_out = memory.allocate_tensor(store.value_type, of_out.outer, 1024, of_out.inner)
+    sA = memory.allocate_tensor(atom_a.value_type, layout_a.outer, 1024, layout_a.inner)
+    sB = memory.allocate_tensor(atom_b.value_type, layout_b.outer, 1024, layout_b.inner)
+    sC = memory.allocate_tensor(store.value_type, layout_c.outer, 1024, layout_c.inner)
     factors = memory.allocate_tensor(cutlass.Float32, cute.make_layout((TILE[0], STAGES)), 16)
-    if warp_number == 0:
+    if warp_id == 0:
         with cute.arch.elect_one():
             for stage in cutlass.range_constexpr(STAGES):
                 cute.arch.mbarrier_init(full + stage, 2)  # the TMA copies, and the factors
@@ -234,34 +234,34 @@ def multiply(mma, part_mma, layouts, a, b, scale_a, scale_b, out):
     cute.arch.cluster_arrive_relaxed()  # all peers must initialize their mbarriers before any block arrives
     cute.arch.cluster_wait()
 
-    down, across = cute.ceil_div(out.shape[0], TILE[0] * PEERS), cute.ceil_div(out.shape[1], TILE[1])
-    tiles = block // PEERS, down * across, blocks // PEERS, down, across
+    tiles_m, tiles_n = cute.ceil_div(out.shape[0], TILE[0] * PEERS), cute.ceil_div(out.shape[1], TILE[1])
+    tiles = block // PEERS, tiles_m * tiles_n, blocks // PEERS, tiles_m, tiles_n
     blocks_of_k = cute.ceil_div(a.shape[1], TILE[2])
-    steps = (blocks_of_k + 1) // 2 * 2  # TMA fills the part past k with 0
+    k_tiles = (blocks_of_k + 1) // 2 * 2  # TMA fills the part past k with 0
     scales = scale_a, scale_b, out.shape[0], blocks_of_k
-    if warp_number < 4:
+    if warp_id < 4:
         cute.arch.setmaxregister_decrease(40)
-        if warp_number == 0:
-            to_a, from_a = cpasync.tma_partition(
-                *(load_a, 0, cute.make_layout(1), cute.group_modes(shared_a, 0, 2)),
+        if warp_id == 0:
+            tAsA, tAgA = cpasync.tma_partition(
+                *(atom_a, 0, cute.make_layout(1), cute.group_modes(sA, 0, 2)),
                 cute.group_modes(cute.local_tile(a, (TILE[0], TILE[2]), (None, None)), 0, 2),
             )
-            to_b, from_b = cpasync.tma_partition(
-                *(load_b, rank, cute.make_layout(PEERS), cute.group_modes(shared_b, 0, 2)),
+            tBsB, tBgB = cpasync.tma_partition(
+                *(atom_b, rank, cute.make_layout(PEERS), cute.group_modes(sB, 0, 2)),
                 cute.group_modes(cute.local_tile(b, (TILE[1], TILE[2]), (None, None)), 0, 2),
             )
-            produce(tiles, steps, rank, (full, empty), (load_a, from_a, to_a), (load_b, from_b, to_b))
-        if warp_number == 1:
-            prepare(tiles, steps, rank, (full, empty), scales, factors)
+            produce(tiles, k_tiles, rank, (full, empty), (atom_a, tAgA, tAsA), (atom_b, tBgB, tBsB))
+        if warp_id == 1:
+            prepare(tiles, k_tiles, rank, (full, empty), scales, factors)
     else:
         cute.arch.setmaxregister_increase(232)
-        mine = mma.get_slice(thread - WARPGROUP)
-        fragments_a = mma.make_fragment_A(mine.partition_A(shared_a))
-        fragments_b = mma.make_fragment_B(mine.partition_B(shared_b))
-        buffer = cute.local_tile(shared_out, (*PART, 1), (0, 0, warp_number // 4 - 1))
+        thr_mma = mma.get_slice(tidx - WARPGROUP)
+        tCrA = mma.make_fragment_A(thr_mma.partition_A(sA))
+        tCrB = mma.make_fragment_B(thr_mma.partition_B(sB))
+        buffer = cute.local_tile(sC, (*PART, 1), (0, 0, warp_id // 4 - 1))
         epilogue = store, buffer, cute.local_tile(out, PART, (None, None)), part_mma
-        consume(tiles, steps, rank, (full, empty), mma, fragments_a, fragments_b, factors, epilogue)
-        if warp_number % 4 == 0:
+        consume(tiles, k_tiles, rank, (full, empty), mma, tCrA, tCrB, factors, epilogue)
+        if warp_id % 4 == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
     cute.arch.cluster_arrive()  # a peer may still arrive at the mbarriers of a block that has finished
     cute.arch.cluster_wait()
@@ -274,27 +274,27 @@ def gemm(
     scale_a: cute.Tensor,
     scale_b: cute.Tensor,
     out: cute.Tensor,
-    processors: cutlass.Int32,
+    num_sms: cutlass.Int32,
 ) -> None:
     """Launch out = a b^T with scales, for a [m, k], b [n, k] and out [m, n]. Scales are one-dimensional."""
     dtype, row_major = a.element_type, LayoutEnum.ROW_MAJOR
     majors = row_major.sm90_mma_major_mode(), row_major.sm90_mma_major_mode()
-    of_a = hopper.make_smem_layout_a(row_major, TILE, dtype, STAGES)
-    of_b = hopper.make_smem_layout_b(row_major, TILE, dtype, STAGES)
-    of_out = hopper.make_smem_layout_epi(out.element_type, row_major, PART, CONSUMERS)
+    layout_a = hopper.make_smem_layout_a(row_major, TILE, dtype, STAGES)
+    layout_b = hopper.make_smem_layout_b(row_major, TILE, dtype, STAGES)
+    layout_c = hopper.make_smem_layout_epi(out.element_type, row_major, PART, CONSUMERS)
     load, to_all = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileG2SMulticastOp()
     store = cpasync.CopyBulkTensorTileS2GOp()
-    down, across = cute.ceil_div(out.shape[0], TILE[0] * PEERS), cute.ceil_div(out.shape[1], TILE[1])
+    tiles_m, tiles_n = cute.ceil_div(out.shape[0], TILE[0] * PEERS), cute.ceil_div(out.shape[1], TILE[1])
     multiply(
         hopper.make_trivial_tiled_mma(dtype, dtype, *majors, cutlass.Float32, (CONSUMERS, 1, 1), PART),
         hopper.make_trivial_tiled_mma(dtype, dtype, *majors, cutlass.Float32, (1, 1, 1), PART),
-        (of_a, of_b, of_out),
-        cpasync.make_tiled_tma_atom(load, a, cute.select(of_a, [0, 1]), (TILE[0], TILE[2])),
-        cpasync.make_tiled_tma_atom(to_all, b, cute.select(of_b, [0, 1]), TILE[1:], num_multicast=PEERS),
+        (layout_a, layout_b, layout_c),
+        cpasync.make_tiled_tma_atom(load, a, cute.select(layout_a, [0, 1]), (TILE[0], TILE[2])),
+        cpasync.make_tiled_tma_atom(to_all, b, cute.select(layout_b, [0, 1]), TILE[1:], num_multicast=PEERS),
         *(scale_a, scale_b),
-        cpasync.make_tiled_tma_atom(store, out, cute.select(of_out, [0, 1]), PART),
+        cpasync.make_tiled_tma_atom(store, out, cute.select(layout_c, [0, 1]), PART),
     ).launch(
-        grid=[cutlass.min(processors // PEERS, down * across) * PEERS, 1, 1],
+        grid=[cutlass.min(num_sms // PEERS, tiles_m * tiles_n) * PEERS, 1, 1],
         block=[WARPGROUP * (1 + CONSUMERS), 1, 1],
         cluster=[PEERS, 1, 1],
         min_blocks_per_mp=1,
@@ -305,6 +305,6 @@ def fp8_gemm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: t
     out = torch.empty(len(a), len(b), dtype=torch.bfloat16, device=a.device)
     if out.numel() == 0 or a.shape[1] == 0:
         return out.zero_()
-    processors = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
-    lane.run(gemm, a, b, scale_a.view(-1), scale_b.view(-1), out, processors)
+    num_sms = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
+    lane.run(gemm, a, b, scale_a.view(-1), scale_b.view(-1), out, num_sms)
     return out

@@ -12,7 +12,7 @@ using Copy = SM80_CP_ASYNC_CACHEGLOBAL_ZFILL<uint128_t>;  // 16 bytes, zeros whe
 using Ldmatrix = SM75_U32x4_LDSM_N;                       // four 8 x 8 matrices
 using Mma = SM80_16x8x16_F32BF16BF16F32_TN;               // accumulators (16 x 8) += a (16 x 16) * b (16 x 8)
 
-constexpr int STAGES = 3, GROUP = 8;  // GROUP: rows of tiles per group, whose blocks share a and b in L2
+constexpr int STAGES = 3, GROUP_M = 8;  // GROUP_M: rows of tiles per group, whose blocks share a and b in L2
 using Depth = _64;                    // of a stage along k; a row is 128 bytes, which span all banks
 using Vector = _8;                    // elements in 16 bytes
 
@@ -33,12 +33,12 @@ __device__ const uint128_t& vector_at(const bfloat16_t& first) { return reinterp
 template <int ROWS, int COLUMNS, int WARP_ROWS, int WARP_COLUMNS>  // the tile of out per block, and per warp
 __global__ void __launch_bounds__(ROWS / WARP_ROWS * (COLUMNS / WARP_COLUMNS) * 32)
 matmul(const bfloat16_t* a, const bfloat16_t* b, bfloat16_t* out, int m, int n, int k) {
-    constexpr int ACROSS = COLUMNS / WARP_COLUMNS, THREADS = ROWS / WARP_ROWS * ACROSS * 32;
+    constexpr int WARPS_N = COLUMNS / WARP_COLUMNS, THREADS = ROWS / WARP_ROWS * WARPS_N * 32;
     constexpr int I = WARP_ROWS / 16, J = WARP_COLUMNS / 8, PARTS = Depth::value / 16;
 
-    const auto of_a = make_tensor(make_gmem_ptr(a), make_layout(make_shape(m, k), make_stride(int64_t(k), _1{})));
-    const auto of_b = make_tensor(make_gmem_ptr(b), make_layout(make_shape(n, k), make_stride(int64_t(k), _1{})));
-    const auto of_out = make_tensor(make_gmem_ptr(out), make_layout(make_shape(m, n), make_stride(int64_t(n), _1{})));
+    const auto mA = make_tensor(make_gmem_ptr(a), make_layout(make_shape(m, k), make_stride(int64_t(k), _1{})));
+    const auto mB = make_tensor(make_gmem_ptr(b), make_layout(make_shape(n, k), make_stride(int64_t(k), _1{})));
+    const auto mC = make_tensor(make_gmem_ptr(out), make_layout(make_shape(m, n), make_stride(int64_t(n), _1{})));
 
     // A ring of stages, each with ROWS rows of a and then COLUMNS columns of b.
     extern __shared__ __align__(128) unsigned char shared[];
@@ -46,83 +46,83 @@ matmul(const bfloat16_t* a, const bfloat16_t* b, bfloat16_t* out, int m, int n, 
     constexpr auto stage_layout = Swizzled<Shape<Int<ROWS + COLUMNS>, Depth>>{};
     constexpr int STAGE = cosize_v<decltype(stage_layout)>;
 
-    // Blocks go down GROUP rows of tiles before the next column of tiles.
-    const int down = ceil_div(m, ROWS), across = ceil_div(n, COLUMNS);
-    const int group = blockIdx.x / (GROUP * across), in_group = blockIdx.x % (GROUP * across);
-    const int height = min(GROUP, down - group * GROUP);
-    const int first_row = (group * GROUP + in_group % height) * ROWS, first_column = in_group / height * COLUMNS;
+    // Blocks go down GROUP_M rows of tiles before the next column of tiles.
+    const int tiles_m = ceil_div(m, ROWS), tiles_n = ceil_div(n, COLUMNS);
+    const int group = blockIdx.x / (GROUP_M * tiles_n), in_group = blockIdx.x % (GROUP_M * tiles_n);
+    const int group_m = min(GROUP_M, tiles_m - group * GROUP_M);
+    const int first_row = (group * GROUP_M + in_group % group_m) * ROWS, first_column = in_group / group_m * COLUMNS;
 
     // A thread copies one vector from every LINES-th row of a, and likewise from b.
     constexpr int LINES = THREADS / 8;
-    const int line = threadIdx.x / 8, along = threadIdx.x % 8 * Vector::value;
+    const int line = threadIdx.x / 8, k_offset = threadIdx.x % 8 * Vector::value;
     const auto below = make_stride(LINES * int64_t(k));
-    auto from_a = make_tensor(&of_a(first_row + line, along), make_layout(Shape<Int<ROWS / LINES>>{}, below));
-    auto from_b = make_tensor(&of_b(first_column + line, along), make_layout(Shape<Int<COLUMNS / LINES>>{}, below));
-    const int to = stage_layout(line, along);
-    int i = along, filled = 0;  // the thread's position along k, and the next stage to fill
+    auto gA = make_tensor(&mA(first_row + line, k_offset), make_layout(Shape<Int<ROWS / LINES>>{}, below));
+    auto gB = make_tensor(&mB(first_column + line, k_offset), make_layout(Shape<Int<COLUMNS / LINES>>{}, below));
+    const int to = stage_layout(line, k_offset);
+    int i = k_offset, filled = 0;  // the thread's position along k, and the next stage to fill
     const auto fetch = [&] {    // past the end of k, a stage is filled with zeros
         bfloat16_t* const stage = ring + filled * STAGE + to;
         CUTE_UNROLL
-        for (int y = 0; y < size(from_a); ++y) {
-            Copy::copy(vector_at(from_a(y)), vector_at(stage[y * LINES * Depth::value]), first_row + line + y * LINES < m && i < k);
+        for (int y = 0; y < size(gA); ++y) {
+            Copy::copy(vector_at(gA(y)), vector_at(stage[y * LINES * Depth::value]), first_row + line + y * LINES < m && i < k);
         }
         CUTE_UNROLL
-        for (int x = 0; x < size(from_b); ++x) {
+        for (int x = 0; x < size(gB); ++x) {
             bfloat16_t& slot = stage[(ROWS + x * LINES) * Depth::value];
-            Copy::copy(vector_at(from_b(x)), vector_at(slot), first_column + line + x * LINES < n && i < k);
+            Copy::copy(vector_at(gB(x)), vector_at(slot), first_column + line + x * LINES < n && i < k);
         }
         cp_async_fence();
         i += Depth::value;
-        from_a.data() = from_a.data() + Depth::value;
-        from_b.data() = from_b.data() + Depth::value;
+        gA.data() = gA.data() + Depth::value;
+        gB.data() = gB.data() + Depth::value;
         filled = filled == STAGES - 1 ? 0 : filled + 1;
     };
 
     // Two sets of fragments: the current and the next.
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int warp_row = warp / ACROSS * WARP_ROWS, warp_column = warp % ACROSS * WARP_COLUMNS;
-    const int in_a = stage_layout(warp_row + RowsOfA{}(lane), DepthOfA{}(lane));
-    const int in_b = stage_layout(ROWS + warp_column + RowsOfB{}(lane), DepthOfB{}(lane));
-    uint32_t fragment_a[2][I][4], fragment_b[2][J / 2][4];
+    const int lane_id = threadIdx.x % 32, warp_id = threadIdx.x / 32;
+    const int warp_row = warp_id / WARPS_N * WARP_ROWS, warp_column = warp_id % WARPS_N * WARP_COLUMNS;
+    const int a_offset = stage_layout(warp_row + RowsOfA{}(lane_id), DepthOfA{}(lane_id));
+    const int b_offset = stage_layout(ROWS + warp_column + RowsOfB{}(lane_id), DepthOfB{}(lane_id));
+    uint32_t tCrA[2][I][4], tCrB[2][J / 2][4];
     const bfloat16_t* stage = ring;  // from which fragments are loaded
-    const auto load = [&](int which, int part) {
+    const auto load = [&](int buffer, int kb) {
         CUTE_UNROLL
         for (int i = 0; i < I; ++i) {
-            auto& to = fragment_a[which][i];
-            Ldmatrix::copy(vector_at(stage[(in_a ^ 16 * part) + i * 16 * Depth::value]), to[0], to[1], to[2], to[3]);
+            auto& to = tCrA[buffer][i];
+            Ldmatrix::copy(vector_at(stage[(a_offset ^ 16 * kb) + i * 16 * Depth::value]), to[0], to[1], to[2], to[3]);
         }
         CUTE_UNROLL
         for (int j = 0; j < J / 2; ++j) {
-            auto& to = fragment_b[which][j];
-            Ldmatrix::copy(vector_at(stage[(in_b ^ 16 * part) + j * 16 * Depth::value]), to[0], to[1], to[2], to[3]);
+            auto& to = tCrB[buffer][j];
+            Ldmatrix::copy(vector_at(stage[(b_offset ^ 16 * kb) + j * 16 * Depth::value]), to[0], to[1], to[2], to[3]);
         }
     };
-    const auto multiply = [](float (&sum)[4], const uint32_t (&x)[4], const uint32_t* y) {
-        Mma::fma(sum[0], sum[1], sum[2], sum[3], x[0], x[1], x[2], x[3], y[0], y[1], sum[0], sum[1], sum[2], sum[3]);
+    const auto multiply = [](float (&acc)[4], const uint32_t (&x)[4], const uint32_t* y) {
+        Mma::fma(acc[0], acc[1], acc[2], acc[3], x[0], x[1], x[2], x[3], y[0], y[1], acc[0], acc[1], acc[2], acc[3]);
     };
 
-    float sums[I][J][4] = {};
+    float tCrC[I][J][4] = {};
     CUTE_UNROLL
     for (int i = 0; i < STAGES - 1; ++i) fetch();
     cp_async_wait<STAGES - 2>();
     __syncthreads();
     load(0, 0);
     CUTE_NO_UNROLL
-    for (int step = 0; step * Depth::value < k; ++step) {
+    for (int k_tile = 0; k_tile * Depth::value < k; ++k_tile) {
         CUTE_UNROLL
-        for (int part = 0; part < PARTS; ++part) {
-            const int now = part % 2, next = (part + 1) % PARTS;
+        for (int kb = 0; kb < PARTS; ++kb) {
+            const int current = kb % 2, next = (kb + 1) % PARTS;
             if (next == 0) {  // the next stage is there, and no warp reads the one before this any more
                 cp_async_wait<STAGES - 2>();
                 __syncthreads();
                 stage = stage == ring + (STAGES - 1) * STAGE ? ring : stage + STAGE;
             }
-            load(1 - now, next);
-            if (part == 0) fetch();
+            load(1 - current, next);
+            if (kb == 0) fetch();
             CUTE_UNROLL
             for (int i = 0; i < I; ++i) {
                 CUTE_UNROLL
-                for (int j = 0; j < J; ++j) multiply(sums[i][j], fragment_a[now][i], &fragment_b[now][j / 2][j % 2 * 2]);
+                for (int j = 0; j < J; ++j) multiply(tCrC[i][j], tCrA[current][i], &tCrB[current][j / 2][j % 2 * 2]);
             }
         }
     }
@@ -138,9 +138,9 @@ matmul(const bfloat16_t* a, const bfloat16_t* b, bfloat16_t* out, int m, int n, 
         for (int j = 0; j < J; ++j) {
             CUTE_UNROLL
             for (int v = 0; v < 4; v += 2) {
-                const int at = MMA_Traits<Mma>::CLayout{}(lane, v);  // 16 x 8, by columns
+                const int at = MMA_Traits<Mma>::CLayout{}(lane_id, v);  // 16 x 8, by columns
                 const int row = warp_row + 16 * i + at % 16, column = warp_column + 8 * j + at / 16;
-                const auto pair = __floats2bfloat162_rn(sums[i][j][v], sums[i][j][v + 1]);
+                const auto pair = __floats2bfloat162_rn(tCrC[i][j][v], tCrC[i][j][v + 1]);
                 auto& to = panels(column / Depth::value, row, column % Depth::value);
                 reinterpret_cast<uint32_t&>(to) = reinterpret_cast<const uint32_t&>(pair);
             }
@@ -149,11 +149,11 @@ matmul(const bfloat16_t* a, const bfloat16_t* b, bfloat16_t* out, int m, int n, 
     __syncthreads();
     CUTE_UNROLL
     for (int panel = 0; panel < COLUMNS / Depth::value; ++panel) {
-        const int column = first_column + panel * Depth::value + along;
+        const int column = first_column + panel * Depth::value + k_offset;
         CUTE_UNROLL
         for (int y = line; y < ROWS; y += LINES) {
             const int row = first_row + y;
-            if (row < m && column < n) vector_at(of_out(row, column)) = vector_at(panels(panel, y, along));
+            if (row < m && column < n) vector_at(mC(row, column)) = vector_at(panels(panel, y, k_offset));
         }
     }
 }

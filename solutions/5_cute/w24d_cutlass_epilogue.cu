@@ -58,7 +58,7 @@ struct RowMax : PlainNode<RowMaxArguments> {
         float* amax;           // of this thread's first row
         CoordTensor tCcD;      // (row, column) of each of this thread's elements, relative to its first one
         Residue residue_tCcD;  // the number of rows and columns from the thread's first element to the end
-        float largest[2] = {0, 0};  // of this thread's two rows, which are 8 apart after wgmma
+        float row_max[2] = {0, 0};  // of this thread's two rows, which are 8 apart after wgmma
 
         CUTLASS_DEVICE Callbacks(float* amax, CoordTensor tCcD, Residue residue_tCcD)
             : amax(amax), tCcD(tCcD), residue_tCcD(residue_tCcD) {}
@@ -70,7 +70,7 @@ struct RowMax : PlainNode<RowMaxArguments> {
             CUTE_UNROLL
             for (int i = 0; i < N; ++i) {
                 const auto coordinate = coordinates(epi_v * N + i);
-                float& maximum = largest[get<0>(coordinate) / 8];
+                float& maximum = row_max[get<0>(coordinate) / 8];
                 if (elem_less(coordinate, residue_tCcD)) maximum = fmaxf(maximum, input[i]);
             }
             return input;
@@ -80,12 +80,12 @@ struct RowMax : PlainNode<RowMaxArguments> {
             CUTE_UNROLL
             for (int i = 0; i < 2; ++i) {
                 // Four neighboring lanes share a row.
-                largest[i] = fmaxf(largest[i], __shfl_xor_sync(0xFFFFFFFF, largest[i], 1));
-                largest[i] = fmaxf(largest[i], __shfl_xor_sync(0xFFFFFFFF, largest[i], 2));
+                row_max[i] = fmaxf(row_max[i], __shfl_xor_sync(0xFFFFFFFF, row_max[i], 1));
+                row_max[i] = fmaxf(row_max[i], __shfl_xor_sync(0xFFFFFFFF, row_max[i], 2));
                 const bool is_in_out = 8 * i < get<0>(residue_tCcD);
                 // The bits of nonnegative floats have the same order as integers.
                 if (threadIdx.x % 4 == 0 && is_in_out) {
-                    atomicMax(reinterpret_cast<int*>(amax + 8 * i), __float_as_int(largest[i]));
+                    atomicMax(reinterpret_cast<int*>(amax + 8 * i), __float_as_int(row_max[i]));
                 }
             }
         }

@@ -45,8 +45,8 @@ from cutlass.memory import SmemAllocator, TmemAllocator
 from kernelpath.lanes import cute as lane
 
 BF16, F32, INT32 = cutlass.BFloat16, cutlass.Float32, cutlass.Int32
-# ROWS: queries in a block, one per softmax thread. KEYS: keys in a tile.
-WARP, ROWS, KEYS, STAGES = 32, 128, 128, 3
+# BLOCK_M: queries in a block, one per softmax thread. BLOCK_N: keys in a tile.
+WARP, BLOCK_M, BLOCK_N, STAGES = 32, 128, 128, 3
 # Columns of tensor memory: two tiles of scores, whose weights replace them, and the output.
 SCORES, OUT, COLUMNS = (0, 128), 256, 512
 SOFTMAX_WARP, CORRECTION_WARP, MMA_WARP, TMA_WARP, WARPS = 0, 4, 8, 9, 10
@@ -67,23 +67,23 @@ def attend(
     qk: cute.TiledMma, pv: cute.TiledMma, q, k, v, out, group, head: cutlass.Constexpr, causal: cutlass.Constexpr
 ):
     """Compute 128 rows of a head. q, k, v: copy, TMA tensor, and layout of the stages. out: [tokens, head, heads]."""
-    (load_q, q, stages_q), (load_k, k, stages_k), (load_v, v, stages_v) = q, k, v
-    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    (load_q, q, layout_q), (load_k, k, layout_k), (load_v, v, layout_v) = q, k, v
+    warp_id = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     block, _, _ = cute.arch.block_idx()
     tokens = out.shape[0]
-    tile, which = block % cute.ceil_div(tokens, ROWS), block // cute.ceil_div(tokens, ROWS)
-    last = cutlass.min((tile + 1) * ROWS, tokens) if cutlass.const_expr(causal) else tokens
-    steps = cute.ceil_div(last, KEYS)
+    tile, head_index = block % cute.ceil_div(tokens, BLOCK_M), block // cute.ceil_div(tokens, BLOCK_M)
+    last = cutlass.min((tile + 1) * BLOCK_M, tokens) if cutlass.const_expr(causal) else tokens
+    n_tiles = cute.ceil_div(last, BLOCK_N)
 
     memory = SmemAllocator()
     full, empty = (memory.allocate_array(cutlass.Int64, STAGES) for _ in range(2))
     scored, weighted = (memory.allocate_array(cutlass.Int64, 2) for _ in range(2))
     queries, added, corrected = (memory.allocate_array(cutlass.Int64, 1) for _ in range(3))
-    scales = memory.allocate_tensor(F32, cute.make_layout(ROWS), 16)
-    shared_q = memory.allocate_tensor(BF16, stages_q.outer, 1024, stages_q.inner)
-    shared_k = memory.allocate_tensor(BF16, stages_k.outer, 1024, stages_k.inner)
-    shared_v = cute.make_tensor(cute.recast_ptr(shared_k.iterator, stages_v.inner), stages_v.outer)
-    if warp == TMA_WARP:
+    scales = memory.allocate_tensor(F32, cute.make_layout(BLOCK_M), 16)
+    sQ = memory.allocate_tensor(BF16, layout_q.outer, 1024, layout_q.inner)
+    sK = memory.allocate_tensor(BF16, layout_k.outer, 1024, layout_k.inner)
+    sV = cute.make_tensor(cute.recast_ptr(sK.iterator, layout_v.inner), layout_v.outer)
+    if warp_id == TMA_WARP:
         with cute.arch.elect_one():
             for stage in cutlass.range_constexpr(STAGES):
                 cute.arch.mbarrier_init(full + stage, 1)
@@ -101,96 +101,96 @@ def attend(
     tensor_memory.allocate(COLUMNS)
     tensor_memory.wait_for_alloc()
     address = tensor_memory.retrieve_ptr(F32)
-    of_scores = qk.make_fragment_C(qk.partition_shape_C((ROWS, KEYS))).layout
-    scores = [cute.make_tensor(address + first, of_scores) for first in SCORES]
-    sums = cute.make_tensor(address + OUT, pv.make_fragment_C(pv.partition_shape_C((ROWS, head))).layout)
-    of_weights = blackwell.make_smem_layout_a(pv, (ROWS, head, KEYS), BF16, 1).outer
-    fragment = pv.make_fragment_A(cute.make_tensor(address, of_weights))[None, None, None, 0].layout
-    weights = [cute.make_tensor(cute.recast_ptr(address + first, dtype=BF16), fragment) for first in SCORES]
+    layout_s = qk.make_fragment_C(qk.partition_shape_C((BLOCK_M, BLOCK_N))).layout
+    s = [cute.make_tensor(address + first, layout_s) for first in SCORES]
+    acc = cute.make_tensor(address + OUT, pv.make_fragment_C(pv.partition_shape_C((BLOCK_M, head))).layout)
+    layout_p = blackwell.make_smem_layout_a(pv, (BLOCK_M, head, BLOCK_N), BF16, 1).outer
+    fragment = pv.make_fragment_A(cute.make_tensor(address, layout_p))[None, None, None, 0].layout
+    p = [cute.make_tensor(cute.recast_ptr(address + first, dtype=BF16), fragment) for first in SCORES]
 
-    if warp == TMA_WARP:
-        tiles_q = qk.get_slice(0).partition_A(cute.local_tile(q, (ROWS, head), (tile, 0, which)))
-        tiles_k = qk.get_slice(0).partition_B(cute.local_tile(k, (KEYS, head), (None, 0, which // group)))
-        tiles_v = pv.get_slice(0).partition_B(cute.local_tile(v, (head, KEYS), (0, None, which // group)))
-        copy_q = load_q, *partition(load_q, shared_q, tiles_q)
-        copy_k = load_k, *partition(load_k, shared_k, tiles_k)
-        copy_v = load_v, *partition(load_v, shared_v, tiles_v)
-        load_tiles(steps, copy_q, copy_k, copy_v, queries, full, empty, head)
-    elif warp == MMA_WARP:
-        operands = qk.make_fragment_A(shared_q), qk.make_fragment_B(shared_k), pv.make_fragment_B(shared_v)
+    if warp_id == TMA_WARP:
+        tiles_q = qk.get_slice(0).partition_A(cute.local_tile(q, (BLOCK_M, head), (tile, 0, head_index)))
+        tiles_k = qk.get_slice(0).partition_B(cute.local_tile(k, (BLOCK_N, head), (None, 0, head_index // group)))
+        tiles_v = pv.get_slice(0).partition_B(cute.local_tile(v, (head, BLOCK_N), (0, None, head_index // group)))
+        copy_q = load_q, *partition(load_q, sQ, tiles_q)
+        copy_k = load_k, *partition(load_k, sK, tiles_k)
+        copy_v = load_v, *partition(load_v, sV, tiles_v)
+        load_tiles(n_tiles, copy_q, copy_k, copy_v, queries, full, empty, head)
+    elif warp_id == MMA_WARP:
+        operands = qk.make_fragment_A(sQ), qk.make_fragment_B(sK), pv.make_fragment_B(sV)
         barriers = queries, full, empty, scored, weighted, corrected, added
-        multiply(steps, qk, pv, operands, scores, weights, sums, barriers)
-    elif warp < CORRECTION_WARP:
-        limits = tile * ROWS, tokens
-        soften(steps, scores, scales, scored, weighted, limits, math.log2(math.e) / math.sqrt(head), causal)
+        multiply(n_tiles, qk, pv, operands, s, p, acc, barriers)
+    elif warp_id < CORRECTION_WARP:
+        limits = tile * BLOCK_M, tokens
+        soften(n_tiles, s, scales, scored, weighted, limits, math.log2(math.e) / math.sqrt(head), causal)
     else:
-        correct(steps, sums, scales, added, corrected, out[None, None, which], tile, head)
+        correct(n_tiles, acc, scales, added, corrected, out[None, None, head_index], tile, head)
         tensor_memory.relinquish_alloc_permit()
         cute.arch.barrier(barrier_id=CORRECTED, number_of_threads=128)
         tensor_memory.free(address)
 
 
 @cute.jit
-def partition(copy: cute.CopyAtom, shared: cute.Tensor, tiles: cute.Tensor):
+def partition(copy: cute.CopyAtom, smem: cute.Tensor, tiles: cute.Tensor):
     """Return tiles [.., tile] and stages [.., stage] as the copy takes them."""
     to_shared, from_tiles = cpasync.tma_partition(
-        copy, 0, cute.make_layout(1), cute.group_modes(shared, 0, 3), cute.group_modes(tiles, 0, 3)
+        copy, 0, cute.make_layout(1), cute.group_modes(smem, 0, 3), cute.group_modes(tiles, 0, 3)
     )
     return from_tiles, to_shared
 
 
 @cute.jit
-def load_tiles(steps, copy_q, copy_k, copy_v, queries, full, empty, head: cutlass.Constexpr):
+def load_tiles(n_tiles, copy_q, copy_k, copy_v, queries, full, empty, head: cutlass.Constexpr):
     """Load the queries, then k0, k1, v0, k2, v1, and so on, in the order in which the MMA warp uses them."""
-    (load_q, from_q, to_q), (load_k, from_k, to_k), (load_v, from_v, to_v) = copy_q, copy_k, copy_v
+    (load_q, tQgQ, tQsQ), (load_k, tKgK, tKsK), (load_v, tVgV, tVsV) = copy_q, copy_k, copy_v
     with cute.arch.elect_one():
-        cute.arch.mbarrier_arrive_and_expect_tx(queries, 2 * ROWS * head)
-    cute.copy(load_q, from_q, to_q[None, 0], tma_bar_ptr=queries)
+        cute.arch.mbarrier_arrive_and_expect_tx(queries, 2 * BLOCK_M * head)
+    cute.copy(load_q, tQgQ, tQsQ[None, 0], tma_bar_ptr=queries)
     count = INT32(0)
-    for step in cutlass.range(steps + 1, unroll=1):
+    for n_tile in cutlass.range(n_tiles + 1, unroll=1):
         for is_value in cutlass.range_constexpr(2):
-            if (step > 0) if cutlass.const_expr(is_value) else (step < steps):
+            if (n_tile > 0) if cutlass.const_expr(is_value) else (n_tile < n_tiles):
                 stage = count % STAGES
                 cute.arch.mbarrier_wait(empty + stage, count // STAGES % 2 ^ 1)
                 with cute.arch.elect_one():
-                    cute.arch.mbarrier_arrive_and_expect_tx(full + stage, 2 * KEYS * head)
+                    cute.arch.mbarrier_arrive_and_expect_tx(full + stage, 2 * BLOCK_N * head)
                 if cutlass.const_expr(is_value):
-                    cute.copy(load_v, from_v[None, step - 1], to_v[None, stage], tma_bar_ptr=full + stage)
+                    cute.copy(load_v, tVgV[None, n_tile - 1], tVsV[None, stage], tma_bar_ptr=full + stage)
                 else:
-                    cute.copy(load_k, from_k[None, step], to_k[None, stage], tma_bar_ptr=full + stage)
+                    cute.copy(load_k, tKgK[None, n_tile], tKsK[None, stage], tma_bar_ptr=full + stage)
                 count += 1
 
 
 @cute.jit
-def multiply(steps, qk, pv, operands, scores, weights, sums, barriers):
+def multiply(n_tiles, qk, pv, operands, s, p, acc, barriers):
     """Issue the scores of the next tile of keys before the weighted values of this one."""
-    (a, keys, values), (queries, full, empty, scored, weighted, corrected, added) = operands, barriers
+    (tSrQ, tSrK, tOrV), (queries, full, empty, scored, weighted, corrected, added) = operands, barriers
     cute.arch.mbarrier_wait(queries, 0)
     count = INT32(0)
-    for step in cutlass.range(steps + 1, unroll=1):
-        if step < steps:
+    for n_tile in cutlass.range(n_tiles + 1, unroll=1):
+        if n_tile < n_tiles:
             stage = count % STAGES
             cute.arch.mbarrier_wait(full + stage, count // STAGES % 2)
             for index in cutlass.range_constexpr(2):
-                if step % 2 == index:
-                    for part in cutlass.range_constexpr(cute.size(a, mode=[2])):
-                        qk.set(tcgen05.Field.ACCUMULATE, part > 0)
-                        into = scores[index]
-                        cute.gemm(qk, into, a[None, None, part, 0], keys[None, None, part, stage], into)
+                if n_tile % 2 == index:
+                    for k in cutlass.range_constexpr(cute.size(tSrQ, mode=[2])):
+                        qk.set(tcgen05.Field.ACCUMULATE, k > 0)
+                        into = s[index]
+                        cute.gemm(qk, into, tSrQ[None, None, k, 0], tSrK[None, None, k, stage], into)
             with cute.arch.elect_one():
                 tcgen05.commit(empty + stage)
-                tcgen05.commit(scored + step % 2)
+                tcgen05.commit(scored + n_tile % 2)
             count += 1
-        if step > 0:
+        if n_tile > 0:
             stage = count % STAGES
             cute.arch.mbarrier_wait(full + stage, count // STAGES % 2)
-            cute.arch.mbarrier_wait(weighted + (step - 1) % 2, (step - 1) // 2 % 2)
-            cute.arch.mbarrier_wait(corrected, (step - 1) % 2)
+            cute.arch.mbarrier_wait(weighted + (n_tile - 1) % 2, (n_tile - 1) // 2 % 2)
+            cute.arch.mbarrier_wait(corrected, (n_tile - 1) % 2)
             for index in cutlass.range_constexpr(2):
-                if (step - 1) % 2 == index:
-                    for part in cutlass.range_constexpr(cute.size(values, mode=[2])):
-                        pv.set(tcgen05.Field.ACCUMULATE, step > 1 or part > 0)
-                        cute.gemm(pv, sums, weights[index][None, None, part], values[None, None, part, stage], sums)
+                if (n_tile - 1) % 2 == index:
+                    for k in cutlass.range_constexpr(cute.size(tOrV, mode=[2])):
+                        pv.set(tcgen05.Field.ACCUMULATE, n_tile > 1 or k > 0)
+                        cute.gemm(pv, acc, p[index][None, None, k], tOrV[None, None, k, stage], acc)
             with cute.arch.elect_one():
                 tcgen05.commit(empty + stage)
                 tcgen05.commit(added)
@@ -198,59 +198,59 @@ def multiply(steps, qk, pv, operands, scores, weights, sums, barriers):
 
 
 @cute.jit
-def soften(steps, scores, scales, scored, weighted, limits, scale: cutlass.Constexpr, causal: cutlass.Constexpr):
+def soften(n_tiles, s, scales, scored, weighted, limits, scale: cutlass.Constexpr, causal: cutlass.Constexpr):
     """Compute weights from scores; thread t has row t. Pass the correction warps the factor that rescales the sums."""
-    thread, _, _ = cute.arch.thread_idx()
+    tidx, _, _ = cute.arch.thread_idx()
     first_row, tokens = limits
-    end = first_row + thread + 1 if cutlass.const_expr(causal) else tokens
-    top, total = -F32.inf, F32(0.0)
-    for step in cutlass.range(steps, unroll=1):
-        cute.arch.mbarrier_wait(scored + step % 2, step // 2 % 2)
-        row = cute.make_rmem_tensor(KEYS, F32)
+    end = first_row + tidx + 1 if cutlass.const_expr(causal) else tokens
+    m_i, l_i = -F32.inf, F32(0.0)
+    for n_tile in cutlass.range(n_tiles, unroll=1):
+        cute.arch.mbarrier_wait(scored + n_tile % 2, n_tile // 2 % 2)
+        row = cute.make_rmem_tensor(BLOCK_N, F32)
         for index in cutlass.range_constexpr(2):
-            if step % 2 == index:
-                load_row(scores[index], row, thread)
-        largest = top
-        for i in cutlass.range_constexpr(KEYS):
-            row[i] = row[i] if step * KEYS + i < end else -F32.inf
-            largest = cute.arch.fmax(largest, row[i])
-        shrink = cute.math.exp2((top - largest) * scale, fastmath=True)
-        top = largest
-        if step > 0:
+            if n_tile % 2 == index:
+                load_row(s[index], row, tidx)
+        m_new = m_i
+        for i in cutlass.range_constexpr(BLOCK_N):
+            row[i] = row[i] if n_tile * BLOCK_N + i < end else -F32.inf
+            m_new = cute.arch.fmax(m_new, row[i])
+        alpha = cute.math.exp2((m_i - m_new) * scale, fastmath=True)
+        m_i = m_new
+        if n_tile > 0:
             cute.arch.barrier(barrier_id=SCALE_IS_TAKEN, number_of_threads=256)
-        scales[thread] = shrink
+        scales[tidx] = alpha
         cute.arch.barrier_arrive(barrier_id=SCALE_IS_THERE, number_of_threads=256)
-        total = total * shrink + exponentials(row, largest * scale, scale)
+        l_i = l_i * alpha + exponentials(row, m_new * scale, scale)
         for index in cutlass.range_constexpr(2):
-            if step % 2 == index:
-                store_row(scores[index], row, thread)
+            if n_tile % 2 == index:
+                store_row(s[index], row, tidx)
         cute.arch.fence_view_async_tmem_store()
         with cute.arch.elect_one():
-            cute.arch.mbarrier_arrive(weighted + step % 2)
+            cute.arch.mbarrier_arrive(weighted + n_tile % 2)
     cute.arch.barrier(barrier_id=SCALE_IS_TAKEN, number_of_threads=256)
-    scales[thread] = total
+    scales[tidx] = l_i
     cute.arch.barrier_arrive(barrier_id=SCALE_IS_THERE, number_of_threads=256)
 
 
 @cute.jit
-def load_row(tile, row, thread):
+def load_row(tile, row, tidx):
     """Load a thread's row of a tile of scores."""
     atom = cute.make_copy_atom(tcgen05.Ld32x32bOp(tcgen05.Repetition.x32), F32)
-    load = tcgen05.make_tmem_copy(atom, tile[(None, None), 0, 0]).get_slice(thread)
+    load = tcgen05.make_tmem_copy(atom, tile[(None, None), 0, 0]).get_slice(tidx)
     source = load.partition_S(tile[(None, None), 0, 0])
-    shape = load.partition_D(cute.make_identity_tensor((ROWS, KEYS))).shape
+    shape = load.partition_D(cute.make_identity_tensor((BLOCK_M, BLOCK_N))).shape
     cute.copy(load, source, cute.make_tensor(row.iterator, cute.make_layout(shape)))
     cute.arch.fence_view_async_tmem_load()
 
 
 @cute.jit
-def store_row(tile, row, thread):
+def store_row(tile, row, tidx):
     """Round a thread's weights, and overwrite the scores with them: two per cell, in half of the columns."""
-    half = cute.composition(tile[(None, None), 0, 0], cute.make_layout((ROWS, KEYS // 2)))
-    strips = cute.flat_divide(half, (ROWS, 32))
+    half = cute.composition(tile[(None, None), 0, 0], cute.make_layout((BLOCK_M, BLOCK_N // 2)))
+    strips = cute.flat_divide(half, (BLOCK_M, 32))
     atom = cute.make_copy_atom(tcgen05.St32x32bOp(tcgen05.Repetition.x32), F32)
-    store = tcgen05.make_tmem_copy(atom, strips[None, None, 0, 0]).get_slice(thread)
-    shape = store.partition_S(cute.make_identity_tensor((ROWS, 32))).shape
+    store = tcgen05.make_tmem_copy(atom, strips[None, None, 0, 0]).get_slice(tidx)
+    shape = store.partition_S(cute.make_identity_tensor((BLOCK_M, 32))).shape
     targets = store.partition_D(strips)
     for strip in cutlass.range_constexpr(2):
         rounded = cute.make_rmem_tensor(64, BF16)
@@ -260,14 +260,14 @@ def store_row(tile, row, thread):
 
 
 @cute.jit
-def exponentials(row, top, scale: cutlass.Constexpr):
-    """Replace the scores by 2^(score * scale - top), the last BY_FMA of them without the exponential unit; sum them."""
-    by_unit = cute.make_tensor(row.iterator, cute.make_layout(KEYS - BY_FMA))
-    by_unit.store(cute.math.exp2(by_unit.load() * scale - top, fastmath=True))
-    for first in cutlass.range_constexpr(KEYS - BY_FMA, KEYS, 8):  # few at a time: their intermediates take registers
+def exponentials(row, m_i, scale: cutlass.Constexpr):
+    """Replace the scores by 2^(score * scale - m_i), the last BY_FMA of them without the exponential unit; sum them."""
+    by_unit = cute.make_tensor(row.iterator, cute.make_layout(BLOCK_N - BY_FMA))
+    by_unit.store(cute.math.exp2(by_unit.load() * scale - m_i, fastmath=True))
+    for first in cutlass.range_constexpr(BLOCK_N - BY_FMA, BLOCK_N, 8):  # few at a time: they take registers
         by_fma = cute.make_tensor(row.iterator + first, cute.make_layout(8))
         for i in cutlass.range_constexpr(8):
-            by_fma[i] = cute.arch.fmax(by_fma[i] * scale - top, F32(LOWEST))
+            by_fma[i] = cute.arch.fmax(by_fma[i] * scale - m_i, F32(LOWEST))
         x = by_fma.load()
         shifted = x + ROUNDER
         fraction = x - (shifted - ROUNDER)
@@ -280,52 +280,52 @@ def exponentials(row, top, scale: cutlass.Constexpr):
 
 
 @cute.jit
-def correct(steps, sums, scales, added, corrected, out, tile, head: cutlass.Constexpr):
+def correct(n_tiles, acc, scales, added, corrected, out, tile, head: cutlass.Constexpr):
     """Rescale the sums by the softmax warps' factor, between two MMAs; then divide by the sum of weights, and store."""
-    thread = cute.arch.thread_idx()[0] - CORRECTION_WARP * WARP
-    for step in cutlass.range(steps, unroll=1):
+    tidx = cute.arch.thread_idx()[0] - CORRECTION_WARP * WARP
+    for n_tile in cutlass.range(n_tiles, unroll=1):
         cute.arch.barrier(barrier_id=SCALE_IS_THERE, number_of_threads=256)
-        shrink = scales[thread]
+        alpha = scales[tidx]
         cute.arch.barrier_arrive(barrier_id=SCALE_IS_TAKEN, number_of_threads=256)
-        if step > 0:
-            cute.arch.mbarrier_wait(added, (step - 1) % 2)
-            if cute.arch.vote_any_sync(shrink < 1.0):
-                scale_sums(sums, shrink, thread, head)
+        if n_tile > 0:
+            cute.arch.mbarrier_wait(added, (n_tile - 1) % 2)
+            if cute.arch.vote_any_sync(alpha < 1.0):
+                scale_sums(acc, alpha, tidx, head)
         with cute.arch.elect_one():
             cute.arch.mbarrier_arrive(corrected)
     cute.arch.barrier(barrier_id=SCALE_IS_THERE, number_of_threads=256)
-    share = cute.arch.rcp_approx(scales[thread])
-    cute.arch.mbarrier_wait(added, (steps - 1) % 2)
-    store_sums(sums, share, out, tile * ROWS + thread, thread, head)
+    inv_l = cute.arch.rcp_approx(scales[tidx])
+    cute.arch.mbarrier_wait(added, (n_tiles - 1) % 2)
+    store_sums(acc, inv_l, out, tile * BLOCK_M + tidx, tidx, head)
 
 
 @cute.jit
-def scale_sums(sums, factor, thread, head: cutlass.Constexpr):
+def scale_sums(acc, factor, tidx, head: cutlass.Constexpr):
     """Load a thread's row of the sums, multiply it, and write it back."""
-    tile = sums[(None, None), 0, 0]
+    tile = acc[(None, None), 0, 0]
     load = tcgen05.make_tmem_copy(cute.make_copy_atom(tcgen05.Ld32x32bOp(tcgen05.Repetition.x32), F32), tile)
     store = tcgen05.make_tmem_copy(cute.make_copy_atom(tcgen05.St32x32bOp(tcgen05.Repetition.x32), F32), tile)
-    cells = load.get_slice(thread).partition_S(tile)
-    row = cute.make_rmem_tensor(load.get_slice(thread).partition_D(cute.make_identity_tensor((ROWS, head))).shape, F32)
+    cells = load.get_slice(tidx).partition_S(tile)
+    row = cute.make_rmem_tensor(load.get_slice(tidx).partition_D(cute.make_identity_tensor((BLOCK_M, head))).shape, F32)
     cute.copy(load, cells, row)
     row.store(row.load() * factor)
-    cute.copy(store, row, store.get_slice(thread).partition_D(tile))
+    cute.copy(store, row, store.get_slice(tidx).partition_D(tile))
     cute.arch.fence_view_async_tmem_store()
 
 
 @cute.jit
-def store_sums(sums, factor, out, row, thread, head: cutlass.Constexpr):
+def store_sums(acc, factor, out, row, tidx, head: cutlass.Constexpr):
     """Load a thread's row of the sums, 32 columns at a time, multiply it, round it, and store it."""
-    strips = cute.flat_divide(sums[(None, None), 0, 0], (ROWS, 32))
+    strips = cute.flat_divide(acc[(None, None), 0, 0], (BLOCK_M, 32))
     atom = cute.make_copy_atom(tcgen05.Ld32x32bOp(tcgen05.Repetition.x32), F32)
-    load = tcgen05.make_tmem_copy(atom, strips[None, None, 0, 0]).get_slice(thread)
+    load = tcgen05.make_tmem_copy(atom, strips[None, None, 0, 0]).get_slice(tidx)
     cells = load.partition_S(strips)
-    shape = load.partition_D(cute.make_identity_tensor((ROWS, 32))).shape
+    shape = load.partition_D(cute.make_identity_tensor((BLOCK_M, 32))).shape
     for strip in cutlass.range_constexpr(head // 32):
-        part = cute.make_rmem_tensor(shape, F32)
-        cute.copy(load, cells[None, None, None, 0, strip], part)
+        loaded = cute.make_rmem_tensor(shape, F32)
+        cute.copy(load, cells[None, None, None, 0, strip], loaded)
         rounded = cute.make_rmem_tensor(32, BF16)
-        rounded.store((cute.make_tensor(part.iterator, cute.make_layout(32)).load() * factor).to(BF16))
+        rounded.store((cute.make_tensor(loaded.iterator, cute.make_layout(32)).load() * factor).to(BF16))
         if row < out.shape[0]:
             cute.autovec_copy(rounded, cute.local_tile(out[row, None], (32,), (strip,)))
 
@@ -334,28 +334,28 @@ def store_sums(sums, factor, out, row, thread, head: cutlass.Constexpr):
 def forward(q, k, v, out, head: cutlass.Constexpr, causal: cutlass.Constexpr):
     """q and out are [heads, tokens, head], k and v [kv_heads, tokens, head]."""
     q, k, out = (cute.make_tensor(x.iterator, cute.select(x.layout, mode=[1, 2, 0])) for x in (q, k, out))
-    v = cute.make_tensor(v.iterator, cute.select(v.layout, mode=[2, 1, 0]))  # [head, tokens, heads]: B of sums
-    along, across, one = tcgen05.OperandMajorMode.K, tcgen05.OperandMajorMode.MN, tcgen05.CtaGroup.ONE
-    qk = blackwell.make_trivial_tiled_mma(BF16, BF16, along, along, F32, one, (ROWS, KEYS))
-    pv = blackwell.make_trivial_tiled_mma(BF16, BF16, along, across, F32, one, (ROWS, head), tcgen05.OperandSource.TMEM)
-    tile_qk, tile_pv = (ROWS, KEYS, head), (ROWS, head, KEYS)
+    v = cute.make_tensor(v.iterator, cute.select(v.layout, mode=[2, 1, 0]))  # [head, tokens, heads]: B of acc
+    K, MN, one = tcgen05.OperandMajorMode.K, tcgen05.OperandMajorMode.MN, tcgen05.CtaGroup.ONE
+    qk = blackwell.make_trivial_tiled_mma(BF16, BF16, K, K, F32, one, (BLOCK_M, BLOCK_N))
+    pv = blackwell.make_trivial_tiled_mma(BF16, BF16, K, MN, F32, one, (BLOCK_M, head), tcgen05.OperandSource.TMEM)
+    tile_qk, tile_pv = (BLOCK_M, BLOCK_N, head), (BLOCK_M, head, BLOCK_N)
     # One stage holds a tile of keys or of values, which have the same bytes.
-    stages_q = blackwell.make_smem_layout_a(qk, tile_qk, BF16, 1)
-    stages_k = blackwell.make_smem_layout_b(qk, tile_qk, BF16, STAGES)
-    stages_v = blackwell.make_smem_layout_b(pv, tile_pv, BF16, STAGES)
-    box_q, box_k, box_v = (cute.select(stages, mode=[0, 1, 2]) for stages in (stages_q, stages_k, stages_v))
+    layout_q = blackwell.make_smem_layout_a(qk, tile_qk, BF16, 1)
+    layout_k = blackwell.make_smem_layout_b(qk, tile_qk, BF16, STAGES)
+    layout_v = blackwell.make_smem_layout_b(pv, tile_pv, BF16, STAGES)
+    box_q, box_k, box_v = (cute.select(stages, mode=[0, 1, 2]) for stages in (layout_q, layout_k, layout_v))
     load = cpasync.CopyBulkTensorTileG2SOp(one)
     attend(
         qk,
         pv,
-        (*cute.nvgpu.make_tiled_tma_atom_A(load, q, box_q, tile_qk, qk), stages_q),
-        (*cute.nvgpu.make_tiled_tma_atom_B(load, k, box_k, tile_qk, qk), stages_k),
-        (*cute.nvgpu.make_tiled_tma_atom_B(load, v, box_v, tile_pv, pv), stages_v),
+        (*cute.nvgpu.make_tiled_tma_atom_A(load, q, box_q, tile_qk, qk), layout_q),
+        (*cute.nvgpu.make_tiled_tma_atom_B(load, k, box_k, tile_qk, qk), layout_k),
+        (*cute.nvgpu.make_tiled_tma_atom_B(load, v, box_v, tile_pv, pv), layout_v),
         out,
         q.shape[2] // k.shape[2],
         head,
         causal,
-    ).launch(grid=[cute.ceil_div(q.shape[0], ROWS) * q.shape[2], 1, 1], block=[WARPS * WARP, 1, 1])
+    ).launch(grid=[cute.ceil_div(q.shape[0], BLOCK_M) * q.shape[2], 1, 1], block=[WARPS * WARP, 1, 1])
 
 
 def attention_blackwell(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:

@@ -12,7 +12,7 @@
 
 constexpr int THREADS = 256;
 constexpr int TILE = 128;   // rows and columns of out per block
-constexpr int DEPTH = 8;    // steps along k whose elements are in shared memory at a time
+constexpr int BK = 8;    // steps along k whose elements are in shared memory at a time
 
 template <typename Vector>
 __device__ Vector load(const float* matrix, int row, int column, int rows, int columns) {
@@ -24,48 +24,48 @@ template <typename Vector>
 __launch_bounds__(THREADS, 2)
 __global__ void matmul(const float* a, const float* b, float* out, int m, int n, int k) {
     constexpr int WIDTH = sizeof(Vector) / sizeof(float);
-    constexpr int LOADS = TILE * DEPTH / WIDTH / THREADS;
-    constexpr int ACROSS_A = DEPTH / WIDTH, ACROSS_B = TILE / WIDTH;  // vectors in a row of the tiles of a and b
-    __shared__ alignas(16) float tile_a[DEPTH][TILE + 4];  // transposed, so that a thread's 8 rows are neighbors
-    __shared__ alignas(16) float tile_b[DEPTH][TILE];
+    constexpr int LOADS = TILE * BK / WIDTH / THREADS;
+    constexpr int VECS_A = BK / WIDTH, VECS_B = TILE / WIDTH;  // vectors in a row of the tiles of a and b
+    __shared__ alignas(16) float As[BK][TILE + 4];  // transposed, so that a thread's 8 rows are neighbors
+    __shared__ alignas(16) float Bs[BK][TILE];
 
-    const int first_row = blockIdx.y * TILE, first_column = blockIdx.x * TILE;
+    const int cRow = blockIdx.y * TILE, cCol = blockIdx.x * TILE;
     Vector next_a[LOADS], next_b[LOADS];
-    auto fetch = [&](int depth) {
+    auto fetch = [&](int bkIdx) {
         for (int l = 0; l < LOADS; ++l) {
             const int i = l * THREADS + threadIdx.x;
-            next_a[l] = load<Vector>(a, first_row + i / ACROSS_A, depth + i % ACROSS_A * WIDTH, m, k);
-            next_b[l] = load<Vector>(b, depth + i / ACROSS_B, first_column + i % ACROSS_B * WIDTH, k, n);
+            next_a[l] = load<Vector>(a, cRow + i / VECS_A, bkIdx + i % VECS_A * WIDTH, m, k);
+            next_b[l] = load<Vector>(b, bkIdx + i / VECS_B, cCol + i % VECS_B * WIDTH, k, n);
         }
     };
-    auto keep = [&] {
+    auto store_tiles = [&] {
         for (int l = 0; l < LOADS; ++l) {
             const int i = l * THREADS + threadIdx.x;
             for (int e = 0; e < WIDTH; ++e) {
-                tile_a[i % ACROSS_A * WIDTH + e][i / ACROSS_A] = reinterpret_cast<const float*>(&next_a[l])[e];
+                As[i % VECS_A * WIDTH + e][i / VECS_A] = reinterpret_cast<const float*>(&next_a[l])[e];
             }
-            *reinterpret_cast<Vector*>(&tile_b[i / ACROSS_B][i % ACROSS_B * WIDTH]) = next_b[l];
+            *reinterpret_cast<Vector*>(&Bs[i / VECS_B][i % VECS_B * WIDTH]) = next_b[l];
         }
     };
 
     // A warp computes 32 x 64 elements. A lane computes 4 x 4 in each quarter of them: 128 contiguous bytes per row.
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int row = warp / 2 * 32 + lane / 8 * 4, column = warp % 2 * 64 + lane % 8 * 4;
-    alignas(16) float sum[8][8] = {};
+    const int warp_id = threadIdx.x / 32, lane_id = threadIdx.x % 32;
+    const int threadRow = warp_id / 2 * 32 + lane_id / 8 * 4, threadCol = warp_id % 2 * 64 + lane_id % 8 * 4;
+    alignas(16) float acc[8][8] = {};
     fetch(0);
-    for (int depth = 0; depth < k; depth += DEPTH) {
-        keep();
+    for (int bkIdx = 0; bkIdx < k; bkIdx += BK) {
+        store_tiles();
         __syncthreads();
-        if (depth + DEPTH < k) fetch(depth + DEPTH);
+        if (bkIdx + BK < k) fetch(bkIdx + BK);
         #pragma unroll  // 17% faster on an H200
-        for (int i = 0; i < DEPTH; ++i) {
-            float of_a[8], of_b[8];
-            for (int half = 0; half < 2; ++half) {
-                *reinterpret_cast<float4*>(of_a + 4 * half) = *reinterpret_cast<float4*>(&tile_a[i][row + 16 * half]);
-                *reinterpret_cast<float4*>(of_b + 4 * half) = *reinterpret_cast<float4*>(&tile_b[i][column + 32 * half]);
+        for (int i = 0; i < BK; ++i) {
+            float regM[8], regN[8];
+            for (int g = 0; g < 2; ++g) {
+                *reinterpret_cast<float4*>(regM + 4 * g) = *reinterpret_cast<float4*>(&As[i][threadRow + 16 * g]);
+                *reinterpret_cast<float4*>(regN + 4 * g) = *reinterpret_cast<float4*>(&Bs[i][threadCol + 32 * g]);
             }
             for (int r = 0; r < 8; ++r) {
-                for (int c = 0; c < 8; ++c) sum[r][c] += of_a[r] * of_b[c];
+                for (int c = 0; c < 8; ++c) acc[r][c] += regM[r] * regN[c];
             }
         }
         __syncthreads();  // before any thread overwrites what others still read
@@ -73,9 +73,9 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
 
     for (int r = 0; r < 8; ++r) {
         for (int c = 0; c < 8; c += WIDTH) {
-            const int y = first_row + row + r / 4 * 16 + r % 4, x = first_column + column + c / 4 * 32 + c % 4;
+            const int y = cRow + threadRow + r / 4 * 16 + r % 4, x = cCol + threadCol + c / 4 * 32 + c % 4;
             if (y < m && x < n) {
-                *reinterpret_cast<Vector*>(out + (long long)y * n + x) = *reinterpret_cast<Vector*>(&sum[r][c]);
+                *reinterpret_cast<Vector*>(out + (long long)y * n + x) = *reinterpret_cast<Vector*>(&acc[r][c]);
             }
         }
     }

@@ -10,14 +10,14 @@ constexpr unsigned ALL_LANES = 0xffffffff;
 template <typename T>
 struct Vectors {
     static constexpr int ELEMENTS = 16 / sizeof(T);
-    int ahead, count, behind;
+    int head, count, tail;
     const uint4* body;
 
     __device__ Vectors(const T* x, int n) {
-        ahead = min(n, int((16 - reinterpret_cast<size_t>(x) % 16) % 16 / sizeof(T)));
-        count = (n - ahead) / ELEMENTS;
-        behind = ahead + count * ELEMENTS;
-        body = reinterpret_cast<const uint4*>(x + ahead);
+        head = min(n, int((16 - reinterpret_cast<size_t>(x) % 16) % 16 / sizeof(T)));
+        count = (n - head) / ELEMENTS;
+        tail = head + count * ELEMENTS;
+        body = reinterpret_cast<const uint4*>(x + head);
     }
 };
 
@@ -25,8 +25,8 @@ struct Vectors {
 template <typename T, typename Count>
 __device__ void count_edges(const T* x, int n, const Vectors<T>& vectors, Count count) {
     if (blockIdx.x > 0) return;
-    if (threadIdx.x < vectors.ahead) count(x[threadIdx.x]);
-    if (threadIdx.x < n - vectors.behind) count(x[vectors.behind + threadIdx.x]);
+    if (threadIdx.x < vectors.head) count(x[threadIdx.x]);
+    if (threadIdx.x < n - vectors.tail) count(x[vectors.tail + threadIdx.x]);
 }
 
 // Up to 256 bins. Each has 32 counters, one per lane and bank, so lanes never conflict, whatever the values are.
@@ -75,17 +75,17 @@ __global__ void __launch_bounds__(THREADS) many_bins(const int* x, int* counts, 
     static_assert(THREADS * LOADS * 4 <= FULL / 2);
     extern __shared__ unsigned pairs[];
     const int first_bin = blockIdx.y * slice;
-    const int mine = min(slice, bins - first_bin);
-    const int words = (mine + 1) / 2;
+    const int my_bins = min(slice, bins - first_bin);
+    const int words = (my_bins + 1) / 2;
     for (int w = threadIdx.x; w < words; w += THREADS) pairs[w] = 0;
     __syncthreads();
 
     const auto count_times = [&](int value, unsigned times) {
         const unsigned bin = unsigned(value) - first_bin;  // a value below first_bin becomes a large number
-        if (bin >= mine) return;
+        if (bin >= my_bins) return;
         const int shift = bin % 2 * 16;
-        const unsigned before = atomicAdd(&pairs[bin / 2], times << shift) >> shift & 0xffff;
-        if (before < FULL && before + times >= FULL) {
+        const unsigned old_count = atomicAdd(&pairs[bin / 2], times << shift) >> shift & 0xffff;
+        if (old_count < FULL && old_count + times >= FULL) {
             atomicSub(&pairs[bin / 2], FULL << shift);
             atomicAdd(&counts[first_bin + bin], FULL);
         }
@@ -100,13 +100,13 @@ __global__ void __launch_bounds__(THREADS) many_bins(const int* x, int* counts, 
             if (v < vectors.count) loaded[load] = vectors.body[v];
         }
         for (int load = 0; load < LOADS; ++load) {
-            const bool here = tile + load * THREADS + threadIdx.x < vectors.count;
-            const int4 value = here ? reinterpret_cast<const int4&>(loaded[load]) : int4{};
+            const bool valid = tile + load * THREADS + threadIdx.x < vectors.count;
+            const int4 value = valid ? reinterpret_cast<const int4&>(loaded[load]) : int4{};
             const bool alike = value.x == value.y && value.y == value.z && value.z == value.w;
             const int first_lanes = __shfl_sync(ALL_LANES, value.x, 0);  // every lane takes part
-            if (__all_sync(ALL_LANES, here && alike && value.x == first_lanes)) {  // sorted values: nearly always
+            if (__all_sync(ALL_LANES, valid && alike && value.x == first_lanes)) {  // sorted values: nearly always
                 if (threadIdx.x % LANES == 0) count_times(value.x, 4 * LANES);
-            } else if (here) {
+            } else if (valid) {
                 count(value.x);
                 count(value.y);
                 count(value.z);

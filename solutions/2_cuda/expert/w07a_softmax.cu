@@ -26,8 +26,8 @@ struct Row {
 
     __device__ Row(const T* x, int columns) {
         if (RAGGED) {
-            const int beyond = reinterpret_cast<unsigned long long>(x) / sizeof(T) % WIDTH;
-            head = min(columns, (WIDTH - beyond) % WIDTH);
+            const int misalignment = reinterpret_cast<unsigned long long>(x) / sizeof(T) % WIDTH;
+            head = min(columns, (WIDTH - misalignment) % WIDTH);
         }
         vectors = (columns - head) / WIDTH;
         edge = threadIdx.x < head ? threadIdx.x : threadIdx.x + vectors * WIDTH;
@@ -68,25 +68,25 @@ __device__ MaxSum warp_union(MaxSum set) {
 
 // Combine the sets of a block's threads. Each warp stores its set; after one barrier, each warp combines all sets.
 __device__ MaxSum block_union(MaxSum set) {
-    __shared__ MaxSum of_warp[WARP];
+    __shared__ MaxSum warp_sets[WARP];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     set = warp_union<WARP>(set);
-    if (lane == 0) of_warp[warp] = set;
+    if (lane == 0) warp_sets[warp] = set;
     __syncthreads();
-    return warp_union<WARP>(lane < blockDim.x / WARP ? of_warp[lane] : MaxSum{});
+    return warp_union<WARP>(lane < blockDim.x / WARP ? warp_sets[lane] : MaxSum{});
 }
 
 // Combine the sets of a cluster's blocks. Each block writes its set to the shared memory of all blocks.
 template <int CLUSTER>
 __device__ MaxSum cluster_union(MaxSum set) {
 #if __CUDA_ARCH__ >= 900
-    __shared__ MaxSum of_block[CLUSTER];
+    __shared__ MaxSum block_sets[CLUSTER];
     const int lane = threadIdx.x % WARP, rank = blockIdx.x % CLUSTER;
     __cluster_barrier_wait();  // until every block has started
-    if (threadIdx.x < CLUSTER) *(MaxSum*)__cluster_map_shared_rank(&of_block[rank], threadIdx.x) = set;
+    if (threadIdx.x < CLUSTER) *(MaxSum*)__cluster_map_shared_rank(&block_sets[rank], threadIdx.x) = set;
     __cluster_barrier_arrive();
     __cluster_barrier_wait();
-    set = warp_union<WARP>(lane < CLUSTER ? of_block[lane] : MaxSum{});
+    set = warp_union<WARP>(lane < CLUSTER ? block_sets[lane] : MaxSum{});
 #endif
     return set;
 }
@@ -96,31 +96,31 @@ template <typename T, int WIDTH, int LANES, int HELD, bool RAGGED>
 __launch_bounds__(256, 4)  // four blocks per SM: while one reduces, the others load and store
 __global__ void softmax(const T* x, T* out, int rows, int columns) {
     using V = Vector<T, WIDTH>;
-    const long long number = (long long)blockIdx.x * blockDim.y + threadIdx.y;
-    x += number * columns;
-    out += number * columns;
-    if (number >= rows) columns = 0;  // instead of a return, because all lanes of a warp take part in shuffles
+    const long long row_idx = (long long)blockIdx.x * blockDim.y + threadIdx.y;
+    x += row_idx * columns;
+    out += row_idx * columns;
+    if (row_idx >= rows) columns = 0;  // instead of a return, because all lanes of a warp take part in shuffles
     const Row<T, WIDTH, RAGGED> row(x, columns);
-    const V* from = reinterpret_cast<const V*>(x + row.head);
-    V* to = reinterpret_cast<V*>(out + row.head);
+    const V* src = reinterpret_cast<const V*>(x + row.head);
+    V* dst = reinterpret_cast<V*>(out + row.head);
 
-    V held[HELD];
+    V x_reg[HELD];
     Vector<T, 1> edge = {T(-INFINITY)};
 #pragma unroll
     for (int k = 0; k < HELD; ++k) {
         const int v = k * blockDim.x + threadIdx.x;
-        for (T& value : held[k].element) value = T(-INFINITY);
-        if (v < row.vectors) held[k] = from[v];
+        for (T& value : x_reg[k].element) value = T(-INFINITY);
+        if (v < row.vectors) x_reg[k] = src[v];
     }
     if (row.has_edge) edge = {x[row.edge]};
 
     MaxSum set;
     if (row.has_edge) set = {fmaxf(LOWEST, float(edge.element[0])), 0};
-    for (const V& vector : held) {
+    for (const V& vector : x_reg) {
         for (T value : vector.element) set.max = fmaxf(set.max, float(value));
     }
     if (row.has_edge) set.sum = __expf(float(edge.element[0]) - set.max);
-    for (const V& vector : held) {
+    for (const V& vector : x_reg) {
         for (T value : vector.element) set.sum += __expf(float(value) - set.max);
     }
     set = blockDim.x <= WARP ? warp_union<LANES>(set) : block_union(set);
@@ -129,63 +129,63 @@ __global__ void softmax(const T* x, T* out, int rows, int columns) {
 #pragma unroll
     for (int k = 0; k < HELD; ++k) {
         const int v = k * blockDim.x + threadIdx.x;
-        if (v < row.vectors) to[v] = probabilities(held[k], set);
+        if (v < row.vectors) dst[v] = probabilities(x_reg[k], set);
     }
 }
 
 // BLOCKS of 512 threads per SM, in different phases: while one reduces, the others load and store. A thread holds HELD
-// vectors, possibly none, in registers. The rest of the row is in shared memory, where a block keeps `kept` vectors.
+// vectors, possibly none, in registers. The rest of the row is in shared memory, where a block keeps `cached` vectors.
 template <typename T, int WIDTH, int HELD, int BLOCKS, int CLUSTER, bool RAGGED>
 #if __CUDA_ARCH__ >= 900
 __cluster_dims__(CLUSTER)
 #endif
 __launch_bounds__(512, BLOCKS)
-__global__ void softmax_long(const T* x, T* out, int columns, int kept) {
+__global__ void softmax_long(const T* x, T* out, int columns, int cached) {
 #if __CUDA_ARCH__ >= 900
     if (CLUSTER > 1) __cluster_barrier_arrive();
 #endif
     using V = Vector<T, WIDTH>;
     extern __shared__ uint4 shared[];
-    V* waiting = reinterpret_cast<V*>(shared);
+    V* x_smem = reinterpret_cast<V*>(shared);
 
     // This block's share of the row: what it holds, what it keeps, and the rest.
     x += blockIdx.x / CLUSTER * (long long)columns;
     out += blockIdx.x / CLUSTER * (long long)columns;
     const Row<T, WIDTH, RAGGED> row(x, columns);
     const bool has_edge = row.has_edge && blockIdx.x % CLUSTER == 0;
-    const int share = (row.vectors + CLUSTER - 1) / CLUSTER, begin = blockIdx.x % CLUSTER * share;
-    const int vectors = min(share, row.vectors - begin), first_kept = HELD * blockDim.x;
-    const int first_left = min(first_kept + kept, vectors);
-    const V* from = reinterpret_cast<const V*>(x + row.head) + begin;
-    V* to = reinterpret_cast<V*>(out + row.head) + begin;
+    const int per_block = (row.vectors + CLUSTER - 1) / CLUSTER, begin = blockIdx.x % CLUSTER * per_block;
+    const int vectors = min(per_block, row.vectors - begin), first_cached = HELD * blockDim.x;
+    const int first_left = min(first_cached + cached, vectors);
+    const V* src = reinterpret_cast<const V*>(x + row.head) + begin;
+    V* dst = reinterpret_cast<V*>(out + row.head) + begin;
 
 #pragma unroll 4
-    for (int v = first_kept + threadIdx.x; v < first_left; v += blockDim.x) {
+    for (int v = first_cached + threadIdx.x; v < first_left; v += blockDim.x) {
         if constexpr (sizeof(V) == 16) {
-            __pipeline_memcpy_async(waiting + v - first_kept, from + v, sizeof(V));
+            __pipeline_memcpy_async(x_smem + v - first_cached, src + v, sizeof(V));
         } else {
-            waiting[v - first_kept] = from[v];
+            x_smem[v - first_cached] = src[v];
         }
     }
     __pipeline_commit();
-    V held[HELD + 1];  // an array can't have 0 elements
+    V x_reg[HELD + 1];  // an array can't have 0 elements
     Vector<T, 1> edge;
 #pragma unroll
     for (int k = 0; k < HELD; ++k) {
         const int v = k * blockDim.x + threadIdx.x;
-        for (T& value : held[k].element) value = T(-INFINITY);
-        if (v < vectors) held[k] = from[v];
+        for (T& value : x_reg[k].element) value = T(-INFINITY);
+        if (v < vectors) x_reg[k] = src[v];
     }
     if (has_edge) edge = {x[row.edge]};
 
     MaxSum set;
     if (has_edge) set = with(set, edge);
 #pragma unroll
-    for (int k = 0; k < HELD; ++k) set = with(set, held[k]);
+    for (int k = 0; k < HELD; ++k) set = with(set, x_reg[k]);
     __pipeline_wait_prior(0);  // a thread reads only what it copied itself, so no barrier is needed
 #pragma unroll 4
-    for (int v = first_kept + threadIdx.x; v < first_left; v += blockDim.x) set = with(set, waiting[v - first_kept]);
-    for (int v = first_kept + kept + threadIdx.x; v < vectors; v += blockDim.x) set = with(set, from[v]);
+    for (int v = first_cached + threadIdx.x; v < first_left; v += blockDim.x) set = with(set, x_smem[v - first_cached]);
+    for (int v = first_cached + cached + threadIdx.x; v < vectors; v += blockDim.x) set = with(set, src[v]);
     set = block_union(set);
     if (CLUSTER > 1) set = cluster_union<CLUSTER>(set);
 
@@ -193,11 +193,11 @@ __global__ void softmax_long(const T* x, T* out, int columns, int kept) {
 #pragma unroll
     for (int k = 0; k < HELD; ++k) {
         const int v = k * blockDim.x + threadIdx.x;
-        if (v < vectors) to[v] = probabilities(held[k], set);
+        if (v < vectors) dst[v] = probabilities(x_reg[k], set);
     }
 #pragma unroll 4
-    for (int v = first_kept + threadIdx.x; v < first_left; v += blockDim.x) {
-        to[v] = probabilities(waiting[v - first_kept], set);
+    for (int v = first_cached + threadIdx.x; v < first_left; v += blockDim.x) {
+        dst[v] = probabilities(x_smem[v - first_cached], set);
     }
-    for (int v = first_kept + kept + threadIdx.x; v < vectors; v += blockDim.x) to[v] = probabilities(from[v], set);
+    for (int v = first_cached + cached + threadIdx.x; v < vectors; v += blockDim.x) dst[v] = probabilities(src[v], set);
 }

@@ -9,90 +9,90 @@
 // of 16 bytes, else float.
 
 constexpr int TILE = 128;               // rows and columns of out that a block computes
-constexpr int DEPTH = 8;                // steps along k that are in shared memory at a time
-constexpr int WARP = 64;                // rows and columns that a warp computes
-constexpr int ROWS = 16, COLUMNS = 8;   // outputs of a thread, in groups of 4 x 4
-constexpr int THREADS = TILE / WARP * (TILE / WARP) * 32;
-constexpr int GROUP = 8;                // rows of tiles that neighboring block numbers cover; they share b in L2
+constexpr int BK = 8;                // steps along k that are in shared memory at a time
+constexpr int WARP_TILE = 64;                // rows and columns that a warp computes
+constexpr int TM = 16, TN = 8;   // outputs of a thread, in groups of 4 x 4
+constexpr int THREADS = TILE / WARP_TILE * (TILE / WARP_TILE) * 32;
+constexpr int GROUP_M = 8;                // rows of tiles that neighboring block numbers cover; they share b in L2
 
 template <typename Vector>
 __launch_bounds__(THREADS, 2)
 __global__ void matmul(const float* a, const float* b, float* out, int m, int n, int k) {
     constexpr int WIDTH = sizeof(Vector) / sizeof(float);
-    __shared__ alignas(16) float tile_a[2][DEPTH][TILE + 4];  // transposed, so that a thread's rows are neighbors
-    __shared__ alignas(16) float tile_b[2][DEPTH][TILE];
+    __shared__ alignas(16) float As[2][BK][TILE + 4];  // transposed, so that a thread's rows are neighbors
+    __shared__ alignas(16) float Bs[2][BK][TILE];
 
-    const int down = (m + TILE - 1) / TILE, across = (n + TILE - 1) / TILE;
-    const int group = blockIdx.x / (GROUP * across) * GROUP, high = min(GROUP, down - group);
-    const int place = blockIdx.x % (GROUP * across);
-    const int first_row = (group + place % high) * TILE, first_column = place / high * TILE;
+    const int tiles_m = (m + TILE - 1) / TILE, tiles_n = (n + TILE - 1) / TILE;
+    const int first_m = blockIdx.x / (GROUP_M * tiles_n) * GROUP_M, group_m = min(GROUP_M, tiles_m - first_m);
+    const int in_group = blockIdx.x % (GROUP_M * tiles_n);
+    const int cRow = (first_m + in_group % group_m) * TILE, cCol = in_group / group_m * TILE;
 
     // Beyond the last row or column, a thread loads the last one again and does not store the results.
-    constexpr int LOADS = TILE * DEPTH / WIDTH / THREADS, ACROSS_A = DEPTH / WIDTH, ACROSS_B = TILE / WIDTH;
-    constexpr int STEP_A = THREADS / ACROSS_A, STEP_B = THREADS / ACROSS_B;
-    const int row_a = threadIdx.x / ACROSS_A, column_a = threadIdx.x % ACROSS_A * WIDTH;
-    const int row_b = threadIdx.x / ACROSS_B, column_b = threadIdx.x % ACROSS_B * WIDTH;
-    const float *from_a[LOADS], *from_b = b + (long long)row_b * n + min(first_column + column_b, n - WIDTH);
+    constexpr int LOADS = TILE * BK / WIDTH / THREADS, VECS_A = BK / WIDTH, VECS_B = TILE / WIDTH;
+    constexpr int rowStrideA = THREADS / VECS_A, rowStrideB = THREADS / VECS_B;
+    const int innerRowA = threadIdx.x / VECS_A, innerColA = threadIdx.x % VECS_A * WIDTH;
+    const int innerRowB = threadIdx.x / VECS_B, innerColB = threadIdx.x % VECS_B * WIDTH;
+    const float *a_src[LOADS], *b_src = b + (long long)innerRowB * n + min(cCol + innerColB, n - WIDTH);
     for (int l = 0; l < LOADS; ++l) {
-        from_a[l] = a + (long long)min(first_row + row_a + l * STEP_A, m - 1) * k + column_a;
+        a_src[l] = a + (long long)min(cRow + innerRowA + l * rowStrideA, m - 1) * k + innerColA;
     }
     Vector next_a[LOADS], next_b[LOADS];
     auto fetch = [&](int depth) {
-        auto inside = [&](int i) { return depth == DEPTH || i < depth; };  // known for a complete tile
+        auto in_k = [&](int i) { return depth == BK || i < depth; };  // known for a complete tile
         for (int l = 0; l < LOADS; ++l) {
-            next_a[l] = inside(column_a) ? *reinterpret_cast<const Vector*>(from_a[l]) : Vector{};
-            from_a[l] += depth;
+            next_a[l] = in_k(innerColA) ? *reinterpret_cast<const Vector*>(a_src[l]) : Vector{};
+            a_src[l] += depth;
         }
         for (int l = 0; l < LOADS; ++l) {
-            const float* from = from_b + (long long)l * STEP_B * n;
-            next_b[l] = inside(row_b + l * STEP_B) ? *reinterpret_cast<const Vector*>(from) : Vector{};
+            const float* src = b_src + (long long)l * rowStrideB * n;
+            next_b[l] = in_k(innerRowB + l * rowStrideB) ? *reinterpret_cast<const Vector*>(src) : Vector{};
         }
-        from_b += (long long)depth * n;
+        b_src += (long long)depth * n;
     };
-    auto keep = [&](int half) {
+    auto store_tiles = [&](int buffer) {
         for (int l = 0; l < LOADS; ++l) {
             for (int e = 0; e < WIDTH; ++e) {
-                tile_a[half][column_a + e][row_a + l * STEP_A] = reinterpret_cast<const float*>(&next_a[l])[e];
+                As[buffer][innerColA + e][innerRowA + l * rowStrideA] = reinterpret_cast<const float*>(&next_a[l])[e];
             }
-            *reinterpret_cast<Vector*>(&tile_b[half][row_b + l * STEP_B][column_b]) = next_b[l];
+            *reinterpret_cast<Vector*>(&Bs[buffer][innerRowB + l * rowStrideB][innerColB]) = next_b[l];
         }
     };
 
     // The lanes form 4 rows of 8 in zigzag. Lanes that read the same 16 bytes of a or b are one or two apart, so shared
     // memory serves 16 lanes at a time. With lanes in plain rows, it would serve only 8 for b.
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int row = warp / (TILE / WARP) * WARP + (lane / 16 * 2 + lane % 2) * 4;
-    const int column = warp % (TILE / WARP) * WARP + lane / 2 % 8 * 4;
-    alignas(16) float sum[ROWS][COLUMNS] = {};
-    const int rest = (k - 1) % DEPTH + 1;  // the first step takes what is left over, and all others are whole
-    fetch(rest);
-    keep(0);
+    const int warp_id = threadIdx.x / 32, lane_id = threadIdx.x % 32;
+    const int threadRow = warp_id / (TILE / WARP_TILE) * WARP_TILE + (lane_id / 16 * 2 + lane_id % 2) * 4;
+    const int threadCol = warp_id % (TILE / WARP_TILE) * WARP_TILE + lane_id / 2 % 8 * 4;
+    alignas(16) float acc[TM][TN] = {};
+    const int first_depth = (k - 1) % BK + 1;  // the first step takes what is left over, and all others are whole
+    fetch(first_depth);
+    store_tiles(0);
     __syncthreads();
-    for (int done = rest, half = 0;; done += DEPTH, half ^= 1) {
-        if (done < k) fetch(DEPTH);
+    for (int done = first_depth, buffer = 0;; done += BK, buffer ^= 1) {
+        if (done < k) fetch(BK);
 #pragma unroll
-        for (int i = 0; i < DEPTH; ++i) {
-            alignas(16) float of_a[ROWS], of_b[COLUMNS];
-            for (int r = 0; r < ROWS; r += 4) {
-                *reinterpret_cast<float4*>(of_a + r) = *reinterpret_cast<float4*>(&tile_a[half][i][row + 4 * r]);
+        for (int i = 0; i < BK; ++i) {
+            alignas(16) float regM[TM], regN[TN];
+            for (int r = 0; r < TM; r += 4) {
+                *reinterpret_cast<float4*>(regM + r) = *reinterpret_cast<float4*>(&As[buffer][i][threadRow + 4 * r]);
             }
-            for (int c = 0; c < COLUMNS; c += 4) {
-                *reinterpret_cast<float4*>(of_b + c) = *reinterpret_cast<float4*>(&tile_b[half][i][column + 8 * c]);
+            for (int c = 0; c < TN; c += 4) {
+                *reinterpret_cast<float4*>(regN + c) = *reinterpret_cast<float4*>(&Bs[buffer][i][threadCol + 8 * c]);
             }
-            for (int r = 0; r < ROWS; ++r) {
-                for (int c = 0; c < COLUMNS; ++c) sum[r][c] += of_a[r] * of_b[c];
+            for (int r = 0; r < TM; ++r) {
+                for (int c = 0; c < TN; ++c) acc[r][c] += regM[r] * regN[c];
             }
         }
         if (done >= k) break;
-        keep(half ^ 1);
+        store_tiles(buffer ^ 1);
         __syncthreads();
     }
 
-    for (int r = 0; r < ROWS; ++r) {
-        for (int c = 0; c < COLUMNS; c += WIDTH) {
-            const int y = first_row + row + r / 4 * 16 + r % 4, x = first_column + column + c / 4 * 32 + c % 4;
+    for (int r = 0; r < TM; ++r) {
+        for (int c = 0; c < TN; c += WIDTH) {
+            const int y = cRow + threadRow + r / 4 * 16 + r % 4, x = cCol + threadCol + c / 4 * 32 + c % 4;
             if (y < m && x < n) {
-                *reinterpret_cast<Vector*>(out + (long long)y * n + x) = *reinterpret_cast<Vector*>(&sum[r][c]);
+                *reinterpret_cast<Vector*>(out + (long long)y * n + x) = *reinterpret_cast<Vector*>(&acc[r][c]);
             }
         }
     }

@@ -1,7 +1,7 @@
 // GEMM: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
 //
-// A block computes ROWS x COLUMNS outputs, a warp WARP_ROWS x WARP_COLUMNS of them, and a thread HIGH x WIDE. cp.async
-// copies the tiles of a and b, DEPTH steps along k, to shared memory, in a circular buffer of STAGES. No register waits
+// A block computes BM x BN outputs, a warp WM x WN of them, and a thread TM x TN. cp.async
+// copies the tiles of a and b, BK steps along k, to shared memory, in a circular buffer of STAGES. No register waits
 // for memory, and a tile takes one barrier. While the values of one step along k are multiplied, the next step's values
 // are read into registers, even across the barrier.
 //
@@ -10,103 +10,103 @@
 
 #include <cuda_pipeline.h>
 
-constexpr int GROUP = 8;  // rows of tiles that neighboring block numbers cover; they share b in L2
+constexpr int GROUP_M = 8;  // rows of tiles that neighboring block numbers cover; they share b in L2
 
 // Vector is the type of a copy from b: float4 if its rows start at multiples of 16 bytes, else float. a is transposed
-// on the way, 4 bytes at a time, at any alignment. The copies start in step COPY of a tile's DEPTH steps.
-template <int ROWS, int COLUMNS, int DEPTH, int WARP_ROWS, int WARP_COLUMNS, int HIGH, int WIDE, int STAGES, int BLOCKS,
+// on the way, 4 bytes at a time, at any alignment. The copies start in step COPY of a tile's BK steps.
+template <int BM, int BN, int BK, int WM, int WN, int TM, int TN, int STAGES, int BLOCKS,
           int COPY, typename Vector>
-__launch_bounds__(ROWS / WARP_ROWS * (COLUMNS / WARP_COLUMNS) * 32, BLOCKS)
+__launch_bounds__(BM / WM * (BN / WN) * 32, BLOCKS)
 __global__ void matmul(const float* a, const float* b, float* out, int m, int n, int k, int pitch_a, int pitch_b,
                        int steps, float one) {
-    constexpr int THREADS = ROWS / WARP_ROWS * (COLUMNS / WARP_COLUMNS) * 32, WIDTH = sizeof(Vector) / sizeof(float);
+    constexpr int THREADS = BM / WM * (BN / WN) * 32, WIDTH = sizeof(Vector) / sizeof(float);
     struct Stage {
-        float a[DEPTH][ROWS + 4], b[DEPTH][COLUMNS];  // a transposed; 4 floats more, against bank conflicts
+        float a[BK][BM + 4], b[BK][BN];  // a transposed; 4 floats more, against bank conflicts
     };
     extern __shared__ float4 shared[];
-    Stage* const ring = reinterpret_cast<Stage*>(shared);
+    Stage* const stages = reinterpret_cast<Stage*>(shared);
 
-    const int down = (m + ROWS - 1) / ROWS, across = (n + COLUMNS - 1) / COLUMNS;
-    const int group = blockIdx.x / (GROUP * across) * GROUP, high = min(GROUP, down - group);
-    const int place = blockIdx.x % (GROUP * across);
-    const int first_row = (group + place % high) * ROWS, first_column = place / high * COLUMNS;
+    const int tiles_m = (m + BM - 1) / BM, tiles_n = (n + BN - 1) / BN;
+    const int first_m = blockIdx.x / (GROUP_M * tiles_n) * GROUP_M, group_m = min(GROUP_M, tiles_m - first_m);
+    const int in_group = blockIdx.x % (GROUP_M * tiles_n);
+    const int cRow = (first_m + in_group % group_m) * BM, cCol = in_group / group_m * BN;
 
     // The first tile takes the remainder of k, and all others are complete.
-    const int begin = blockIdx.y * steps * DEPTH, length = min(k - begin, steps * DEPTH);
-    const int tiles = (length + DEPTH - 1) / DEPTH, rest = (length - 1) % DEPTH + 1;
+    const int k_begin = blockIdx.y * steps * BK, k_length = min(k - k_begin, steps * BK);
+    const int k_tiles = (k_length + BK - 1) / BK, first_depth = (k_length - 1) % BK + 1;
 
     // A request copies 8 floats, one sector, from each of 4 rows of a. Beyond the last row or column, the last one is
     // copied again, and the results are not stored.
-    constexpr int STEP_A = THREADS / 8, LOADS_A = ROWS / STEP_A;
-    constexpr int ACROSS_B = COLUMNS / WIDTH, STEP_B = THREADS / ACROSS_B, LOADS_B = DEPTH / STEP_B;
-    static_assert(LOADS_A * STEP_A == ROWS && LOADS_B * STEP_B == DEPTH && DEPTH % 8 == 0);
-    const int column_a = threadIdx.x % 8, row_a = threadIdx.x / 8;
-    const int column_b = threadIdx.x % ACROSS_B * WIDTH, row_b = threadIdx.x / ACROSS_B;
-    const float *from_a[LOADS_A], *from_b = b + (long long)(begin + row_b) * pitch_b + min(first_column + column_b, pitch_b - WIDTH);
+    constexpr int rowStrideA = THREADS / 8, LOADS_A = BM / rowStrideA;
+    constexpr int VECS_B = BN / WIDTH, rowStrideB = THREADS / VECS_B, LOADS_B = BK / rowStrideB;
+    static_assert(LOADS_A * rowStrideA == BM && LOADS_B * rowStrideB == BK && BK % 8 == 0);
+    const int innerColA = threadIdx.x % 8, innerRowA = threadIdx.x / 8;
+    const int innerColB = threadIdx.x % VECS_B * WIDTH, innerRowB = threadIdx.x / VECS_B;
+    const float *a_src[LOADS_A], *b_src = b + (long long)(k_begin + innerRowB) * pitch_b + min(cCol + innerColB, pitch_b - WIDTH);
     for (int l = 0; l < LOADS_A; ++l) {
-        from_a[l] = a + (long long)min(first_row + row_a + l * STEP_A, m - 1) * pitch_a + begin + column_a;
+        a_src[l] = a + (long long)min(cRow + innerRowA + l * rowStrideA, m - 1) * pitch_a + k_begin + innerColA;
     }
     auto copy = [&](Stage& to, int depth) {
-        auto zeros = [&](int i) { return depth == DEPTH || i < depth ? 0 : 1; };  // known for a complete tile
+        auto zeros = [&](int i) { return depth == BK || i < depth ? 0 : 1; };  // known for a complete tile
         for (int l = 0; l < LOADS_A; ++l) {
-            for (int c = column_a; c < DEPTH + column_a; c += 8) {
-                float* there = &to.a[c][row_a + l * STEP_A];
-                __pipeline_memcpy_async(there, from_a[l] + c - column_a, 4, 4 * zeros(c));
+            for (int c = innerColA; c < BK + innerColA; c += 8) {
+                float* dst = &to.a[c][innerRowA + l * rowStrideA];
+                __pipeline_memcpy_async(dst, a_src[l] + c - innerColA, 4, 4 * zeros(c));
             }
-            from_a[l] += depth;
+            a_src[l] += depth;
         }
         for (int l = 0; l < LOADS_B; ++l) {
-            const int r = row_b + l * STEP_B;
-            const float* from = from_b + (long long)l * STEP_B * pitch_b;
-            __pipeline_memcpy_async(&to.b[r][column_b], from, sizeof(Vector), sizeof(Vector) * zeros(r));
+            const int r = innerRowB + l * rowStrideB;
+            const float* src = b_src + (long long)l * rowStrideB * pitch_b;
+            __pipeline_memcpy_async(&to.b[r][innerColB], src, sizeof(Vector), sizeof(Vector) * zeros(r));
         }
-        from_b += (long long)depth * pitch_b;
+        b_src += (long long)depth * pitch_b;
     };
 
     // The lanes form a zigzag, so that lanes that read the same 16 bytes of a or b are one or two apart.
-    constexpr int LANES_DOWN = WARP_ROWS / HIGH, LANES_ACROSS = WARP_COLUMNS / WIDE;
-    static_assert(LANES_DOWN * LANES_ACROSS == 32 && (LANES_DOWN == 4 || LANES_DOWN == 8));
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, of_4 = lane / 16 * 2 + lane % 2, of_8 = lane / 2 % 8;
-    const int row = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS + (LANES_DOWN == 4 ? of_4 : of_8) * 4;
-    const int column = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS + (LANES_DOWN == 4 ? of_8 : of_4) * 4;
-    alignas(16) float of_a[2][HIGH], of_b[2][WIDE], sum[HIGH][WIDE] = {};
+    constexpr int LANES_M = WM / TM, LANES_N = WN / TN;
+    static_assert(LANES_M * LANES_N == 32 && (LANES_M == 4 || LANES_M == 8));
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, pos4 = lane / 16 * 2 + lane % 2, pos8 = lane / 2 % 8;
+    const int threadRow = warp / (BN / WN) * WM + (LANES_M == 4 ? pos4 : pos8) * 4;
+    const int threadCol = warp % (BN / WN) * WN + (LANES_M == 4 ? pos8 : pos4) * 4;
+    alignas(16) float regM[2][TM], regN[2][TN], acc[TM][TN] = {};
     auto read = [&](const Stage& stage, int i) {
-        for (int r = 0; r < HIGH; r += 4) {
-            const float* four = &stage.a[i][row + r * LANES_DOWN];
-            *reinterpret_cast<float4*>(&of_a[i % 2][r]) = *reinterpret_cast<const float4*>(four);
+        for (int r = 0; r < TM; r += 4) {
+            const float* four = &stage.a[i][threadRow + r * LANES_M];
+            *reinterpret_cast<float4*>(&regM[i % 2][r]) = *reinterpret_cast<const float4*>(four);
         }
-        for (int c = 0; c < WIDE; c += 4) {
-            const float* four = &stage.b[i][column + c * LANES_ACROSS];
-            *reinterpret_cast<float4*>(&of_b[i % 2][c]) = *reinterpret_cast<const float4*>(four);
+        for (int c = 0; c < TN; c += 4) {
+            const float* four = &stage.b[i][threadCol + c * LANES_N];
+            *reinterpret_cast<float4*>(&regN[i % 2][c]) = *reinterpret_cast<const float4*>(four);
         }
     };
 
     for (int s = 0; s < STAGES - 1; ++s) {
-        if (s < tiles) copy(ring[s], s == 0 ? rest : DEPTH);
+        if (s < k_tiles) copy(stages[s], s == 0 ? first_depth : BK);
         __pipeline_commit();
     }
     __pipeline_wait_prior(STAGES - 2);
     __syncthreads();
-    read(ring[0], 0);
-    int now = 0, free = STAGES - 1;  // the stage that is multiplied, and the stage multiplied before
-    for (int left = tiles; left > 0; --left) {
+    read(stages[0], 0);
+    int current = 0, free = STAGES - 1;  // the stage that is multiplied, and the stage multiplied before
+    for (int tiles_left = k_tiles; tiles_left > 0; --tiles_left) {
 #pragma unroll
-        for (int i = 0; i < DEPTH; ++i) {
-            if (i == DEPTH - 1) {
+        for (int i = 0; i < BK; ++i) {
+            if (i == BK - 1) {
                 __pipeline_wait_prior(STAGES - 2);
                 __syncthreads();  // the next stage is there for all threads, and all have read this one
-                free = now;
-                if (left > 1) now = now + 1 == STAGES ? 0 : now + 1;
+                free = current;
+                if (tiles_left > 1) current = current + 1 == STAGES ? 0 : current + 1;
             }
-            read(ring[now], (i + 1) % DEPTH);
+            read(stages[current], (i + 1) % BK);
             if (i == COPY) {
-                if (left >= STAGES) copy(ring[free], DEPTH);
+                if (tiles_left >= STAGES) copy(stages[free], BK);
                 __pipeline_commit();
             }
-            for (int r = 0; r < HIGH; ++r) {
-                for (int j = 0; j < WIDE; ++j) {
-                    const int c = r % 2 ? WIDE - 1 - j : j;  // back and forth, so that neighbors share an operand
-                    sum[r][c] += of_a[i % 2][r] * of_b[i % 2][c];
+            for (int r = 0; r < TM; ++r) {
+                for (int j = 0; j < TN; ++j) {
+                    const int c = r % 2 ? TN - 1 - j : j;  // back and forth, so that neighbors share an operand
+                    acc[r][c] += regM[i % 2][r] * regN[i % 2][c];
                 }
             }
         }
@@ -115,12 +115,12 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
     // Multiply by `one`, which the compiler does not know to be 1. Then the accumulators need not be in four adjacent
     // registers all along, as a 16-byte store requires, and ptxas assigns them without bank conflicts.
     out += (long long)blockIdx.y * m * n;
-    for (int r = 0; r < HIGH; ++r) {
-        const int y = first_row + row + r / 4 * LANES_DOWN * 4 + r % 4;
-        for (int c = 0; c < WIDE; c += 4) {
-            const int x = first_column + column + c * LANES_ACROSS;
+    for (int r = 0; r < TM; ++r) {
+        const int y = cRow + threadRow + r / 4 * LANES_M * 4 + r % 4;
+        for (int c = 0; c < TN; c += 4) {
+            const int x = cCol + threadCol + c * LANES_N;
             float four[4];
-            for (int e = 0; e < 4; ++e) four[e] = sum[r][c + e] * one;
+            for (int e = 0; e < 4; ++e) four[e] = acc[r][c + e] * one;
             float* to = out + (long long)y * n + x;
             if (n % 4 == 0 && y < m && x < n) {
                 *reinterpret_cast<float4*>(to) = make_float4(four[0], four[1], four[2], four[3]);
@@ -134,11 +134,11 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
 }
 
 // Copy a matrix with `columns` columns to rows of `pitch` floats, padded with 0.
-__global__ void pad(const float* from, float* to, int rows, int columns, int pitch) {
+__global__ void pad(const float* src, float* dst, int rows, int columns, int pitch) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x;
     if (column >= pitch) return;
     for (long long row = blockIdx.y; row < rows; row += gridDim.y) {
-        to[row * pitch + column] = column < columns ? from[row * columns + column] : 0;
+        dst[row * pitch + column] = column < columns ? src[row * columns + column] : 0;
     }
 }
 
@@ -146,7 +146,7 @@ __global__ void pad(const float* from, float* to, int rows, int columns, int pit
 __global__ void add_parts(const float* parts, float* out, long long size, int count) {
     const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= size) return;
-    float sum = parts[i];
-    for (int part = 1; part < count; ++part) sum += parts[part * size + i];
-    out[i] = sum;
+    float acc = parts[i];
+    for (int part = 1; part < count; ++part) acc += parts[part * size + i];
+    out[i] = acc;
 }

@@ -38,10 +38,10 @@ __device__ int look_back(const unsigned long long* status, int tile) {
     __shared__ int sums[WARPS];
     __shared__ bool has_prefix[WARPS];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    int before = 0;
-    for (int other = tile - 1 - int(threadIdx.x);; other -= THREADS) {
+    int prefix = 0;
+    for (int pred = tile - 1 - int(threadIdx.x);; pred -= THREADS) {
         unsigned long long word = (unsigned long long)PREFIX << 32;  // before tile 0, the prefix is 0
-        if (other >= 0) do word = load_status(status + other); while (word >> 32 == EMPTY);
+        if (pred >= 0) do word = load_status(status + pred); while (word >> 32 == EMPTY);
         __syncwarp();
         // The nearest prefix includes all earlier tiles. Nearer tiles, which are in lower lanes, have sums.
         const unsigned prefixes = __ballot_sync(~0u, word >> 32 == PREFIX);
@@ -50,65 +50,65 @@ __device__ int look_back(const unsigned long long* status, int tile) {
         if (lane == WARP - 1) sums[warp] = sum, has_prefix[warp] = prefixes != 0;
         __syncthreads();
         for (int w = 0; w < WARPS; ++w) {
-            before += sums[w];
-            if (has_prefix[w]) return before;
+            prefix += sums[w];
+            if (has_prefix[w]) return prefix;
         }
         __syncthreads();
     }
 }
 
 // Loads 4 elements, or those of them that exist. x[1:] is not aligned to 16 bytes.
-__device__ int4 load_four(const int* x, int rest, bool aligned) {
-    if (aligned && rest >= 4) return *reinterpret_cast<const int4*>(x);
-    return {rest > 0 ? x[0] : 0, rest > 1 ? x[1] : 0, rest > 2 ? x[2] : 0, rest > 3 ? x[3] : 0};
+__device__ int4 load_four(const int* x, int remaining, bool aligned) {
+    if (aligned && remaining >= 4) return *reinterpret_cast<const int4*>(x);
+    return {remaining > 0 ? x[0] : 0, remaining > 1 ? x[1] : 0, remaining > 2 ? x[2] : 0, remaining > 3 ? x[3] : 0};
 }
 
-__device__ void store_four(int* out, int rest, int4 v) {  // out is a new tensor, which is always aligned
-    if (rest >= 4) {
+__device__ void store_four(int* out, int remaining, int4 v) {  // out is a new tensor, which is always aligned
+    if (remaining >= 4) {
         *reinterpret_cast<int4*>(out) = v;
     } else {
-        if (rest > 0) out[0] = v.x;
-        if (rest > 1) out[1] = v.y;
-        if (rest > 2) out[2] = v.z;
+        if (remaining > 0) out[0] = v.x;
+        if (remaining > 1) out[1] = v.y;
+        if (remaining > 2) out[2] = v.z;
     }
 }
 
 __global__ void __launch_bounds__(THREADS, 1)
 scan(const int* x, int* out, unsigned long long* status, int* next_tile, int n, bool aligned) {
-    __shared__ int of_warp[WARP], tile_of_block;
+    __shared__ int warp_sums[WARP], tile_of_block;
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
 
     // A tile waits only for tiles with lower numbers. Blocks start in any order, so they take numbers when they start:
     // then every tile with a lower number belongs to a block that is running or has finished.
     if (threadIdx.x == 0) tile_of_block = atomicAdd(next_tile, 1);
     __syncthreads();
-    const int tile = tile_of_block, own = tile * TILE + warp * ROWS * ROW + 4 * lane, rest = n - own;
+    const int tile = tile_of_block, base = tile * TILE + warp * ROWS * ROW + 4 * lane, remaining = n - base;
 
     // A lane has 4 neighbors in each of its warp's rows of 128 elements. All loads come before the first use.
     int4 v[ROWS];
     if (aligned && (tile + 1) * TILE <= n) {
-        for (int k = 0; k < ROWS; ++k) v[k] = *reinterpret_cast<const int4*>(x + own + k * ROW);
+        for (int k = 0; k < ROWS; ++k) v[k] = *reinterpret_cast<const int4*>(x + base + k * ROW);
     } else {
-        for (int k = 0; k < ROWS; ++k) v[k] = load_four(x + own + k * ROW, rest - k * ROW, aligned);
+        for (int k = 0; k < ROWS; ++k) v[k] = load_four(x + base + k * ROW, remaining - k * ROW, aligned);
     }
     int sum = 0;
     for (int k = 0; k < ROWS; ++k) {
         v[k].y += v[k].x, v[k].z += v[k].y, v[k].w += v[k].z;
-        const int in_row = warp_scan(v[k].w), before = sum + in_row - v[k].w;
+        const int in_row = warp_scan(v[k].w), prefix = sum + in_row - v[k].w;
         sum += last_lane(in_row);
-        v[k].x += before, v[k].y += before, v[k].z += before, v[k].w += before;
+        v[k].x += prefix, v[k].y += prefix, v[k].z += prefix, v[k].w += prefix;
     }
-    if (lane == WARP - 1) of_warp[warp] = sum;
+    if (lane == WARP - 1) warp_sums[warp] = sum;
     __syncthreads();
 
-    const int own_warp = lane < WARPS ? of_warp[lane] : 0, up_to_warp = warp_scan(own_warp);
-    const int of_tile = last_lane(up_to_warp), before_warp = __shfl_sync(~0u, up_to_warp - own_warp, warp);
-    if (threadIdx.x == 0) publish(status + tile, tile ? SUM : PREFIX, of_tile);  // before it waits for other tiles
-    const int before_tile = look_back(status, tile), before = before_tile + before_warp;
-    if (threadIdx.x == 0) publish(status + tile, PREFIX, before_tile + of_tile);
+    const int own_warp = lane < WARPS ? warp_sums[lane] : 0, up_to_warp = warp_scan(own_warp);
+    const int tile_sum = last_lane(up_to_warp), before_warp = __shfl_sync(~0u, up_to_warp - own_warp, warp);
+    if (threadIdx.x == 0) publish(status + tile, tile ? SUM : PREFIX, tile_sum);  // before it waits for other tiles
+    const int before_tile = look_back(status, tile), prefix = before_tile + before_warp;
+    if (threadIdx.x == 0) publish(status + tile, PREFIX, before_tile + tile_sum);
 
     for (int k = 0; k < ROWS; ++k) {
-        v[k].x += before, v[k].y += before, v[k].z += before, v[k].w += before;
-        store_four(out + own + k * ROW, rest - k * ROW, v[k]);
+        v[k].x += prefix, v[k].y += prefix, v[k].z += prefix, v[k].w += prefix;
+        store_four(out + base + k * ROW, remaining - k * ROW, v[k]);
     }
 }

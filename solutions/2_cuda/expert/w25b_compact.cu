@@ -37,10 +37,10 @@ __device__ int look_back(const unsigned long long* status, int tile) {
     __shared__ int sums[WARPS];
     __shared__ bool has_prefix[WARPS];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    int before = 0;
-    for (int other = tile - 1 - int(threadIdx.x);; other -= THREADS) {
+    int prefix = 0;
+    for (int pred = tile - 1 - int(threadIdx.x);; pred -= THREADS) {
         unsigned long long word = (unsigned long long)PREFIX << 32;  // before tile 0, the prefix is 0
-        if (other >= 0) do word = load_status(status + other); while (word >> 32 == EMPTY);
+        if (pred >= 0) do word = load_status(status + pred); while (word >> 32 == EMPTY);
         __syncwarp();
         // The nearest prefix includes all earlier tiles. Nearer tiles, which are in lower lanes, have sums.
         const unsigned prefixes = __ballot_sync(~0u, word >> 32 == PREFIX);
@@ -49,8 +49,8 @@ __device__ int look_back(const unsigned long long* status, int tile) {
         if (lane == WARP - 1) sums[warp] = sum, has_prefix[warp] = prefixes != 0;
         __syncthreads();
         for (int w = 0; w < WARPS; ++w) {
-            before += sums[w];
-            if (has_prefix[w]) return before;
+            prefix += sums[w];
+            if (has_prefix[w]) return prefix;
         }
         __syncthreads();
     }
@@ -58,7 +58,7 @@ __device__ int look_back(const unsigned long long* status, int tile) {
 
 __global__ void __launch_bounds__(THREADS, 4)
 compact(const float* x, float* out, int* count, unsigned long long* status, int* next_tile, int n) {
-    __shared__ int of_warp[WARP], tile_of_block;
+    __shared__ int warp_sums[WARP], tile_of_block;
     __shared__ float kept_in_tile[TILE];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     if (threadIdx.x == 0) tile_of_block = atomicAdd(next_tile, 1);
@@ -66,30 +66,30 @@ compact(const float* x, float* out, int* count, unsigned long long* status, int*
     const int tile = tile_of_block;
 
     // A warp has ITEMS rows of 32 neighbors, one row after the other, so that ranks in a warp need no other warp.
-    const int own = tile * TILE + warp * ITEMS * WARP + lane, rest = n - own;
+    const int base = tile * TILE + warp * ITEMS * WARP + lane, remaining = n - base;
     float values[ITEMS];
     int in_warp = 0;
-    for (int k = 0; k < ITEMS; ++k) values[k] = k * WARP < rest ? x[own + k * WARP] : 0.0f;  // 0 is not kept
+    for (int k = 0; k < ITEMS; ++k) values[k] = k * WARP < remaining ? x[base + k * WARP] : 0.0f;  // 0 is not kept
     for (int k = 0; k < ITEMS; ++k) in_warp += __popc(__ballot_sync(~0u, values[k] > 0));
-    if (lane == 0) of_warp[warp] = in_warp;
+    if (lane == 0) warp_sums[warp] = in_warp;
     __syncthreads();
 
-    const int own_warp = lane < WARPS ? of_warp[lane] : 0, up_to_warp = warp_scan(own_warp);
-    const int of_tile = last_lane(up_to_warp);
-    if (threadIdx.x == 0) publish(status + tile, tile ? SUM : PREFIX, of_tile);  // before it waits for other tiles
+    const int own_warp = lane < WARPS ? warp_sums[lane] : 0, up_to_warp = warp_scan(own_warp);
+    const int tile_sum = last_lane(up_to_warp);
+    if (threadIdx.x == 0) publish(status + tile, tile ? SUM : PREFIX, tile_sum);  // before it waits for other tiles
 
     // The kept elements move together in shared memory, so that the tile is written in one contiguous piece.
-    int next = __shfl_sync(~0u, up_to_warp - own_warp, warp);
+    int out_index = __shfl_sync(~0u, up_to_warp - own_warp, warp);
     for (int k = 0; k < ITEMS; ++k) {
-        const unsigned kept = __ballot_sync(~0u, values[k] > 0);
-        if (values[k] > 0) kept_in_tile[next + __popc(kept & ((1u << lane) - 1))] = values[k];
-        next += __popc(kept);
+        const unsigned keep_mask = __ballot_sync(~0u, values[k] > 0);
+        if (values[k] > 0) kept_in_tile[out_index + __popc(keep_mask & ((1u << lane) - 1))] = values[k];
+        out_index += __popc(keep_mask);
     }
-    const int before = look_back(status, tile);
+    const int prefix = look_back(status, tile);
     if (threadIdx.x == 0) {
-        publish(status + tile, PREFIX, before + of_tile);
-        if (tile == gridDim.x - 1) *count = before + of_tile;
+        publish(status + tile, PREFIX, prefix + tile_sum);
+        if (tile == gridDim.x - 1) *count = prefix + tile_sum;
     }
     __syncthreads();
-    for (int k = threadIdx.x; k < of_tile; k += THREADS) out[before + k] = kept_in_tile[k];
+    for (int k = threadIdx.x; k < tile_sum; k += THREADS) out[prefix + k] = kept_in_tile[k];
 }

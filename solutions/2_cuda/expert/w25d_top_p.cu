@@ -21,8 +21,8 @@ struct Histogram {
 
     __device__ void add(int digit, Mass mass, int tokens = 1) {
         atomicAdd(&count[digit], tokens);
-        const unsigned more = unsigned(mass), before = atomicAdd(&low[digit], more);
-        const unsigned carried = unsigned(mass >> 32) + (before + more < before);
+        const unsigned more = unsigned(mass), old_low = atomicAdd(&low[digit], more);
+        const unsigned carried = unsigned(mass >> 32) + (old_low + more < old_low);
         if (carried) atomicAdd(&high[digit], carried);  // seldom: most masses are far below 2^32
     }
 
@@ -44,29 +44,29 @@ __device__ T warp_scan(T sum) {
     return sum;
 }
 
-// Chooses the lowest digit in use above which there are fewer than `limit` tokens and a mass of at most `most`. Every
+// Chooses the lowest digit in use above which there are fewer than `limit` tokens and a mass of at most `budget`. Every
 // warp computes the same. A lane has 8 neighboring digits, and the first lane has the highest ones.
-__device__ Choice choose(const Histogram& h, Choice last, int limit, Mass most) {
+__device__ Choice choose(const Histogram& h, Choice last, int limit, Mass budget) {
     constexpr int PART = DIGITS / WARP;
-    const int top = DIGITS - 1 - PART * (threadIdx.x % WARP);
+    const int top_digit = DIGITS - 1 - PART * (threadIdx.x % WARP);
     int tokens = 0;
     Mass mass = 0;
-    for (int d = top; d > top - PART; --d) tokens += h.count[d], mass += h.mass(d);
+    for (int d = top_digit; d > top_digit - PART; --d) tokens += h.count[d], mass += h.mass(d);
     tokens = last.above + warp_scan(tokens) - tokens, mass = last.mass_above + warp_scan(mass) - mass;
-    Choice own{};
-    bool found = false;
-    for (int d = top; d > top - PART && tokens < limit && mass <= most; --d) {
-        if (h.mass(d)) found = true, own = {Mass(d), mass, mass + h.mass(d), tokens, tokens + int(h.count[d])};
+    Choice best{};
+    bool has_choice = false;
+    for (int d = top_digit; d > top_digit - PART && tokens < limit && mass <= budget; --d) {
+        if (h.mass(d)) has_choice = true, best = {Mass(d), mass, mass + h.mass(d), tokens, tokens + int(h.count[d])};
         tokens += h.count[d], mass += h.mass(d);
     }
-    const int lane = WARP - 1 - __clz(__ballot_sync(~0u, found));  // the last lane with such a digit
-    return {last.digits << BITS | __shfl_sync(~0u, own.digits, lane), __shfl_sync(~0u, own.mass_above, lane),
-            __shfl_sync(~0u, own.mass, lane), __shfl_sync(~0u, own.above, lane), __shfl_sync(~0u, own.tokens, lane)};
+    const int lane = WARP - 1 - __clz(__ballot_sync(~0u, has_choice));  // the last lane with such a digit
+    return {last.digits << BITS | __shfl_sync(~0u, best.digits, lane), __shfl_sync(~0u, best.mass_above, lane),
+            __shfl_sync(~0u, best.mass, lane), __shfl_sync(~0u, best.above, lane), __shfl_sync(~0u, best.tokens, lane)};
 }
 
 // Chooses the remaining digits of a key of `bits` bits. visit(i, add) calls add(key, mass) if item i takes part.
 template <typename Visit>
-__device__ Choice radix_select(Histogram& h, Choice choice, int bits, int items, int limit, Mass most, Visit visit) {
+__device__ Choice radix_select(Histogram& h, Choice choice, int bits, int items, int limit, Mass budget, Visit visit) {
     for (int shift = bits - BITS; shift >= 0; shift -= BITS) {
         h.clear();
         for (int i = threadIdx.x; i < items; i += THREADS) {
@@ -75,7 +75,7 @@ __device__ Choice radix_select(Histogram& h, Choice choice, int bits, int items,
             });
         }
         __syncthreads();
-        choice = choose(h, choice, limit, most);
+        choice = choose(h, choice, limit, budget);
     }
     return choice;
 }
@@ -105,40 +105,40 @@ top_p(const float* logits, const float* temperature, const int* top_k, const flo
       int* size, float* kept, int vocabulary) {
     __shared__ Histogram h;
     __shared__ int listed, candidates[CANDIDATES];
-    __shared__ float largest_of_warp[THREADS / WARP];
+    __shared__ float warp_max[THREADS / WARP];
     const int r = blockIdx.x, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const float* const row = logits + (long long)r * vocabulary;
     const float scale = 1.44269504f / temperature[r];  // for powers of 2
 
-    float largest = -INFINITY;
-    for_each_token(row, vocabulary, [&](int, float logit) { largest = fmaxf(largest, logit); });
-    for (int step = WARP / 2; step > 0; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, step));
-    if (lane == 0) largest_of_warp[warp] = largest;
+    float max_logit = -INFINITY;
+    for_each_token(row, vocabulary, [&](int, float logit) { max_logit = fmaxf(max_logit, logit); });
+    for (int step = WARP / 2; step > 0; step /= 2) max_logit = fmaxf(max_logit, __shfl_xor_sync(~0u, max_logit, step));
+    if (lane == 0) warp_max[warp] = max_logit;
     if (threadIdx.x == 0) listed = 0;
     h.clear();
-    for (int w = 0; w < THREADS / WARP; ++w) largest = fmaxf(largest, largest_of_warp[w]);
+    for (int w = 0; w < THREADS / WARP; ++w) max_logit = fmaxf(max_logit, warp_max[w]);
 
     // The first digit is the distance from the largest logit. Floats that are close to each other have the same highest
     // bits, so a digit of these bits would make nearly all threads add to the same few counters.
     const auto digit_of = [&](float logit) {
-        return DIGITS - 1 - int(fminf(16 * scale * (largest - logit), DIGITS - 1));
+        return DIGITS - 1 - int(fminf(16 * scale * (max_logit - logit), DIGITS - 1));
     };
-    const auto mass_of = [&](float logit) { return Mass(exp2f(scale * (logit - largest)) * float(1ull << 40)); };
-    Mass rest = 0;
-    int rest_tokens = 0;
+    const auto mass_of = [&](float logit) { return Mass(exp2f(scale * (logit - max_logit)) * float(1ull << 40)); };
+    Mass tail = 0;
+    int tail_tokens = 0;
     for_each_token(row, vocabulary, [&](int, float logit) {
         const int digit = digit_of(logit);
         if (digit > 0) h.add(digit, mass_of(logit));
-        else rest += mass_of(logit), ++rest_tokens;  // most tokens, with less than 2^-15.9 of the largest probability
+        else tail += mass_of(logit), ++tail_tokens;  // most tokens, with less than 2^-15.9 of the largest probability
     });
-    rest = warp_scan(rest), rest_tokens = warp_scan(rest_tokens);
-    if (lane == WARP - 1) h.add(0, rest, rest_tokens);
+    tail = warp_scan(tail), tail_tokens = warp_scan(tail_tokens);
+    if (lane == WARP - 1) h.add(0, tail, tail_tokens);
     __syncthreads();
     Mass total = 0;
     for (int d = lane; d < DIGITS; d += WARP) total += h.mass(d);
     total = __shfl_sync(~0u, warp_scan(total), WARP - 1);
-    const Mass most = Mass(ceil(double(p[r]) * double(total))) - 1;  // the largest sum below p * total
-    const Choice first = choose(h, Choice{}, top_k[r], most);
+    const Mass budget = Mass(ceil(double(p[r]) * double(total))) - 1;  // the largest sum below p * total
+    const Choice first = choose(h, Choice{}, top_k[r], budget);
 
     // From here, only tokens whose first digit is at least this one matter. Usually, these are a few hundred.
     const bool fits = first.tokens <= CANDIDATES;
@@ -150,7 +150,7 @@ top_p(const float* logits, const float* temperature, const int* top_k, const flo
     const int items = fits ? first.tokens : vocabulary;
     const auto item = [&](int i) { return fits ? candidates[i] : i; };
     const auto full_key_of = [&](float logit) { return Mass(digit_of(logit)) << 32 | key_of(logit); };
-    const Choice nucleus = radix_select(h, first, 32, items, top_k[r], most, [&](int i, auto add) {
+    const Choice nucleus = radix_select(h, first, 32, items, top_k[r], budget, [&](int i, auto add) {
         add(full_key_of(row[item(i)]), mass_of(row[item(i)]));
     });
     // The token is the last one in the nucleus before which the running sum is at most the drawn sum. The first token

@@ -45,40 +45,40 @@ def softmax_rows(
     """Process ROWS rows in one program, held as PARTS blocks of BLOCK columns."""
     columns = vectors * WIDTH  # the compiler now knows a divisor of columns, and so of every row's offset
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
-    begin = row.to(tl.int64) * columns
-    held = ()
+    row_start = row.to(tl.int64) * columns
+    x_parts = ()
     for part in tl.static_range(PARTS):
-        column = part * BLOCK + tl.arange(0, BLOCK)[None, :]
-        inside = (row < rows) & (column < columns)
-        held += (tl.load(x + begin + column, mask=inside, other=-float("inf")),)
-    largest = held[0].to(tl.float32)  # held in the dtype of x, since bfloat16 takes half of the registers
+        cols = part * BLOCK + tl.arange(0, BLOCK)[None, :]
+        mask = (row < rows) & (cols < columns)
+        x_parts += (tl.load(x + row_start + cols, mask=mask, other=-float("inf")),)
+    x_max = x_parts[0].to(tl.float32)  # held in the dtype of x, since bfloat16 takes half of the registers
     for part in tl.static_range(1, PARTS):
-        largest = tl.maximum(largest, held[part].to(tl.float32))
-    top = tl.max(largest, axis=1, keep_dims=True)
-    total = tl.zeros([ROWS, BLOCK], tl.float32)
+        x_max = tl.maximum(x_max, x_parts[part].to(tl.float32))
+    row_max = tl.max(x_max, axis=1, keep_dims=True)
+    acc = tl.zeros([ROWS, BLOCK], tl.float32)
     for part in tl.static_range(PARTS):
-        total += tl.exp(held[part].to(tl.float32) - top)
-    scale = 1 / tl.sum(total, axis=1, keep_dims=True)  # one division per row
+        acc += tl.exp(x_parts[part].to(tl.float32) - row_max)
+    scale = 1 / tl.sum(acc, axis=1, keep_dims=True)  # one division per row
     for part in tl.static_range(PARTS):
-        column = part * BLOCK + tl.arange(0, BLOCK)[None, :]
-        share = tl.exp(held[part].to(tl.float32) - top) * scale  # the same exponential, so it is computed only once
-        tl.store(out + begin + column, share.to(out.dtype.element_ty), mask=(row < rows) & (column < columns))
+        cols = part * BLOCK + tl.arange(0, BLOCK)[None, :]
+        y = tl.exp(x_parts[part].to(tl.float32) - row_max) * scale  # the same exponential, so it is computed only once
+        tl.store(out + row_start + cols, y.to(out.dtype.element_ty), mask=(row < rows) & (cols < columns))
 
 
 @triton.jit
 def softmax_pipelined(out, x, rows, vectors, WIDTH: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr):
     """Run one program per SM; while it works on a row, the next rows are in flight to shared memory."""
     columns = vectors * WIDTH
-    column = tl.arange(0, BLOCK)
-    inside = column < columns
+    cols = tl.arange(0, BLOCK)
+    mask = cols < columns
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
-        begin = row.to(tl.int64) * columns
-        values = tl.load(x + begin + column, mask=inside, other=-float("inf")).to(tl.float32)
+        row_start = row.to(tl.int64) * columns
+        row_x = tl.load(x + row_start + cols, mask=mask, other=-float("inf")).to(tl.float32)
         # Not exp2(values * LOG2_E - max * LOG2_E), a fused multiply-add: only one product is rounded, and this error
         # grows with max until its exp2 overflows.
-        numerator = tl.exp(values - tl.max(values, axis=0))
-        share = numerator * (1 / tl.sum(numerator, axis=0))
-        tl.store(out + begin + column, share.to(out.dtype.element_ty), mask=inside)
+        numerator = tl.exp(row_x - tl.max(row_x, axis=0))
+        y = numerator * (1 / tl.sum(numerator, axis=0))
+        tl.store(out + row_start + cols, y.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -87,33 +87,33 @@ def softmax_team(
 ):
     """Divide a row among TEAM programs: each keeps a slice in registers, and they exchange a maximum and a sum."""
     columns = vectors * WIDTH
-    member = tl.program_id(0) % TEAM
+    rank = tl.program_id(0) % TEAM
     teams = tl.num_programs(0) // TEAM
-    first = member * (PARTS * BLOCK)
+    first = rank * (PARTS * BLOCK)
     for row in tl.range(tl.program_id(0) // TEAM, rows, teams):
-        begin = row.to(tl.int64) * columns
-        held = ()
+        row_start = row.to(tl.int64) * columns
+        x_parts = ()
         for part in tl.static_range(PARTS):
-            column = first + part * BLOCK + tl.arange(0, BLOCK)
-            held += (tl.load(x + begin + column, mask=column < columns, other=-float("inf")),)
-        largest = held[0].to(tl.float32)
+            cols = first + part * BLOCK + tl.arange(0, BLOCK)
+            x_parts += (tl.load(x + row_start + cols, mask=cols < columns, other=-float("inf")),)
+        x_max = x_parts[0].to(tl.float32)
         for part in tl.static_range(1, PARTS):
-            largest = tl.maximum(largest, held[part].to(tl.float32))
-        top = tl.maximum(tl.max(largest, axis=0), LOWEST)  # a slice may lie beyond the row: all of it is -inf
-        total = tl.zeros([BLOCK], tl.float32)
+            x_max = tl.maximum(x_max, x_parts[part].to(tl.float32))
+        row_max = tl.maximum(tl.max(x_max, axis=0), LOWEST)  # a slice may lie beyond the row: all of it is -inf
+        acc = tl.zeros([BLOCK], tl.float32)
         for part in tl.static_range(PARTS):
-            total += tl.exp(held[part].to(tl.float32) - top)
-        tops, totals = exchange(words + row.to(tl.int64) * TEAM, member, top, tl.sum(total, axis=0), TEAM)
-        highest = tl.max(tops, axis=0)
-        scale = tl.exp(top - highest) / tl.sum(totals * tl.exp(tops - highest), axis=0)
+            acc += tl.exp(x_parts[part].to(tl.float32) - row_max)
+        max_parts, sum_parts = exchange(words + row.to(tl.int64) * TEAM, rank, row_max, tl.sum(acc, axis=0), TEAM)
+        global_max = tl.max(max_parts, axis=0)
+        scale = tl.exp(row_max - global_max) / tl.sum(sum_parts * tl.exp(max_parts - global_max), axis=0)
         for part in tl.static_range(PARTS):
-            column = first + part * BLOCK + tl.arange(0, BLOCK)
-            share = tl.exp(held[part].to(tl.float32) - top) * scale
-            tl.store(out + begin + column, share.to(out.dtype.element_ty), mask=column < columns)
+            cols = first + part * BLOCK + tl.arange(0, BLOCK)
+            y = tl.exp(x_parts[part].to(tl.float32) - row_max) * scale
+            tl.store(out + row_start + cols, y.to(out.dtype.element_ty), mask=cols < columns)
 
 
 @triton.jit
-def exchange(words, member, a, b, TEAM: tl.constexpr):
+def exchange(words, rank, a, b, TEAM: tl.constexpr):
     """Return what each of the TEAM programs passes as a and b. A word that is -1 has not been stored yet.
 
     Two float32 form one word of 8 bytes, which is stored and loaded at once, so both arrive together and no fence is
@@ -121,12 +121,12 @@ def exchange(words, member, a, b, TEAM: tl.constexpr):
     """
     high = a.to(tl.uint32, bitcast=True).to(tl.uint64) << 32
     word = (high | b.to(tl.uint32, bitcast=True)).to(tl.int64, bitcast=True)
-    tl.atomic_xchg(words + member, word, sem="relaxed")
-    members = words + tl.arange(0, TEAM)
-    while tl.min(tl.where(tl.load(members, volatile=True) == -1, 0, 1), axis=0) == 0:
+    tl.atomic_xchg(words + rank, word, sem="relaxed")
+    slots = words + tl.arange(0, TEAM)
+    while tl.min(tl.where(tl.load(slots, volatile=True) == -1, 0, 1), axis=0) == 0:
         pass
-    found = tl.load(members, volatile=True).to(tl.uint64, bitcast=True)
-    return (found >> 32).to(tl.uint32).to(tl.float32, bitcast=True), found.to(tl.uint32).to(tl.float32, bitcast=True)
+    recv = tl.load(slots, volatile=True).to(tl.uint64, bitcast=True)
+    return (recv >> 32).to(tl.uint32).to(tl.float32, bitcast=True), recv.to(tl.uint32).to(tl.float32, bitcast=True)
 
 
 def fused_softmax(x: torch.Tensor) -> torch.Tensor:
@@ -136,9 +136,9 @@ def fused_softmax(x: torch.Tensor) -> torch.Tensor:
     sizes = (rows, columns // width, width)
     if columns <= 16_384:
         parts, block = split(columns)
-        rows_each = max(1, 1024 // triton.next_power_of_2(columns), 512 // block)
+        block_m = max(1, 1024 // triton.next_power_of_2(columns), 512 // block)
         warps = 8 if columns > 12_288 else max(2, block // 256 if columns > 4096 else block // 512)
-        softmax_rows[triton.cdiv(rows, rows_each),](out, x, *sizes, rows_each, parts, block, num_warps=warps)
+        softmax_rows[triton.cdiv(rows, block_m),](out, x, *sizes, block_m, parts, block, num_warps=warps)
     elif columns <= 32_768:
         if x.element_size() == 4:
             softmax_rows[rows,](out, x, *sizes, 1, triton.cdiv(columns, 8192), 8192, num_warps=32)

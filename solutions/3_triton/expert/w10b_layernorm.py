@@ -37,91 +37,91 @@ import triton.language as tl
 
 @triton.jit
 def layernorm_rows(
-    y, mean, rstd, x, weight, bias, rows, vectors, eps,
+    Y, Mean, Rstd, X, W, B, rows, vectors, eps,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Process ROWS rows in one program, held as PARTS blocks of BLOCK columns."""
-    columns = vectors * WIDTH  # the compiler now knows a divisor of columns, and so of every offset
+    N = vectors * WIDTH  # the compiler now knows a divisor of columns, and so of every offset
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
-    lane = tl.arange(0, BLOCK)[None, :]
-    begin = row.to(tl.int64) * columns
-    held = ()
-    total = tl.zeros([ROWS, BLOCK], tl.float32)
+    offs = tl.arange(0, BLOCK)[None, :]
+    row_start = row.to(tl.int64) * N
+    x_parts = ()
+    acc = tl.zeros([ROWS, BLOCK], tl.float32)
     for part in tl.static_range(PARTS):
-        column = part * BLOCK + lane
-        held += (tl.load(x + begin + column, mask=(row < rows) & (column < columns), other=0.0),)
+        cols = part * BLOCK + offs
+        x_parts += (tl.load(X + row_start + cols, mask=(row < rows) & (cols < N), other=0.0),)
     for part in tl.static_range(PARTS):
-        total += held[part].to(tl.float32)
-    average = tl.sum(total, axis=1, keep_dims=True) / columns
+        acc += x_parts[part].to(tl.float32)
+    mean = tl.sum(acc, axis=1, keep_dims=True) / N
     squares = tl.zeros([ROWS, BLOCK], tl.float32)
     for part in tl.static_range(PARTS):
-        centered = tl.where(part * BLOCK + lane < columns, held[part].to(tl.float32) - average, 0.0)
+        centered = tl.where(part * BLOCK + offs < N, x_parts[part].to(tl.float32) - mean, 0.0)
         squares += centered * centered
-    scale = tl.rsqrt(tl.sum(squares, axis=1, keep_dims=True) / columns + eps)
-    tl.store(mean + row, average, mask=row < rows)
-    tl.store(rstd + row, scale, mask=row < rows)
+    rstd = tl.rsqrt(tl.sum(squares, axis=1, keep_dims=True) / N + eps)
+    tl.store(Mean + row, mean, mask=row < rows)
+    tl.store(Rstd + row, rstd, mask=row < rows)
     for part in tl.static_range(PARTS):
-        column = part * BLOCK + lane
-        gain = tl.load(weight + column, mask=column < columns).to(tl.float32)
-        shift = tl.load(bias + column, mask=column < columns).to(tl.float32)
-        result = (held[part].to(tl.float32) - average) * scale * gain + shift
-        tl.store(y + begin + column, result.to(y.dtype.element_ty), mask=(row < rows) & (column < columns))
+        cols = part * BLOCK + offs
+        w = tl.load(W + cols, mask=cols < N).to(tl.float32)
+        b = tl.load(B + cols, mask=cols < N).to(tl.float32)
+        y = (x_parts[part].to(tl.float32) - mean) * rstd * w + b
+        tl.store(Y + row_start + cols, y.to(Y.dtype.element_ty), mask=(row < rows) & (cols < N))
 
 
 @triton.jit
 def layernorm_team(
-    y, mean, rstd, x, weight, bias, words, rows, vectors, eps,
+    Y, Mean, Rstd, X, W, B, words, rows, vectors, eps,
     WIDTH: tl.constexpr, TEAM: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Divide a row among TEAM programs: each keeps a slice in registers, and they exchange the statistics."""
-    columns = vectors * WIDTH
-    member = tl.program_id(0) % TEAM
+    N = vectors * WIDTH
+    rank = tl.program_id(0) % TEAM
     teams = tl.num_programs(0) // TEAM
-    first = member * (PARTS * BLOCK)
-    counts = tl.minimum(tl.maximum(columns - tl.arange(0, TEAM) * (PARTS * BLOCK), 0), PARTS * BLOCK).to(tl.float32)
-    count = tl.minimum(tl.maximum(columns - first, 1), PARTS * BLOCK).to(tl.float32)
-    following = load_slice(x, tl.program_id(0) // TEAM, rows, columns, first, PARTS, BLOCK)
+    first = rank * (PARTS * BLOCK)
+    counts = tl.minimum(tl.maximum(N - tl.arange(0, TEAM) * (PARTS * BLOCK), 0), PARTS * BLOCK).to(tl.float32)
+    count = tl.minimum(tl.maximum(N - first, 1), PARTS * BLOCK).to(tl.float32)
+    next_parts = load_slice(X, tl.program_id(0) // TEAM, rows, N, first, PARTS, BLOCK)
     for row in tl.range(tl.program_id(0) // TEAM, rows, teams):
-        held = following
-        following = load_slice(x, row + teams, rows, columns, first, PARTS, BLOCK)  # in flight meanwhile
-        total = held[0].to(tl.float32)
+        x_parts = next_parts
+        next_parts = load_slice(X, row + teams, rows, N, first, PARTS, BLOCK)  # in flight meanwhile
+        acc = x_parts[0].to(tl.float32)
         for part in tl.static_range(1, PARTS):
-            total += held[part].to(tl.float32)
-        average = tl.sum(total, axis=0) / count
+            acc += x_parts[part].to(tl.float32)
+        mean = tl.sum(acc, axis=0) / count
         squares = tl.zeros([BLOCK], tl.float32)
         for part in tl.static_range(PARTS):
-            inside = first + part * BLOCK + tl.arange(0, BLOCK) < columns
-            centered = tl.where(inside, held[part].to(tl.float32) - average, 0.0)
+            mask = first + part * BLOCK + tl.arange(0, BLOCK) < N
+            centered = tl.where(mask, x_parts[part].to(tl.float32) - mean, 0.0)
             squares += centered * centered
-        averages, spreads = exchange(words + row.to(tl.int64) * TEAM, member, average, tl.sum(squares, axis=0), TEAM)
-        average = tl.sum(averages * counts, axis=0) / columns
-        apart = averages - average
-        scale = tl.rsqrt(tl.sum(spreads + apart * apart * counts, axis=0) / columns + eps)
-        if member == 0:
-            tl.store(mean + row, average)
-            tl.store(rstd + row, scale)
-        begin = row.to(tl.int64) * columns
+        means, m2 = exchange(words + row.to(tl.int64) * TEAM, rank, mean, tl.sum(squares, axis=0), TEAM)
+        mean = tl.sum(means * counts, axis=0) / N
+        delta = means - mean
+        rstd = tl.rsqrt(tl.sum(m2 + delta * delta * counts, axis=0) / N + eps)
+        if rank == 0:
+            tl.store(Mean + row, mean)
+            tl.store(Rstd + row, rstd)
+        row_start = row.to(tl.int64) * N
         for part in tl.static_range(PARTS):
-            column = first + part * BLOCK + tl.arange(0, BLOCK)
-            gain = tl.load(weight + column, mask=column < columns).to(tl.float32)  # from L1, or L2
-            shift = tl.load(bias + column, mask=column < columns).to(tl.float32)
-            result = (held[part].to(tl.float32) - average) * scale * gain + shift
-            tl.store(y + begin + column, result.to(y.dtype.element_ty), mask=column < columns)
+            cols = first + part * BLOCK + tl.arange(0, BLOCK)
+            w = tl.load(W + cols, mask=cols < N).to(tl.float32)  # from L1, or L2
+            b = tl.load(B + cols, mask=cols < N).to(tl.float32)
+            y = (x_parts[part].to(tl.float32) - mean) * rstd * w + b
+            tl.store(Y + row_start + cols, y.to(Y.dtype.element_ty), mask=cols < N)
 
 
 @triton.jit
 def load_slice(x, row, rows, columns, first, PARTS: tl.constexpr, BLOCK: tl.constexpr):
     """Load PARTS blocks of a row, starting at column `first`, in their dtype: bfloat16 takes half of the registers."""
-    held = ()
+    parts = ()
     for part in tl.static_range(PARTS):
-        column = first + part * BLOCK + tl.arange(0, BLOCK)
-        inside = (column < columns) & (row < rows)
-        held += (tl.load(x + row.to(tl.int64) * columns + column, mask=inside, other=0.0),)
-    return held
+        cols = first + part * BLOCK + tl.arange(0, BLOCK)
+        mask = (cols < columns) & (row < rows)
+        parts += (tl.load(x + row.to(tl.int64) * columns + cols, mask=mask, other=0.0),)
+    return parts
 
 
 @triton.jit
-def exchange(words, member, a, b, TEAM: tl.constexpr):
+def exchange(words, rank, a, b, TEAM: tl.constexpr):
     """Return what each of the TEAM programs passes as a and b. A word that is -1 has not been stored yet.
 
     Two float32 form one word of 8 bytes, which is stored and loaded at once, so both arrive together and no fence is
@@ -129,12 +129,12 @@ def exchange(words, member, a, b, TEAM: tl.constexpr):
     """
     high = a.to(tl.uint32, bitcast=True).to(tl.uint64) << 32
     word = (high | b.to(tl.uint32, bitcast=True)).to(tl.int64, bitcast=True)
-    tl.atomic_xchg(words + member, word, sem="relaxed")
-    members = words + tl.arange(0, TEAM)
-    while tl.min(tl.where(tl.load(members, volatile=True) == -1, 0, 1), axis=0) == 0:
+    tl.atomic_xchg(words + rank, word, sem="relaxed")
+    slots = words + tl.arange(0, TEAM)
+    while tl.min(tl.where(tl.load(slots, volatile=True) == -1, 0, 1), axis=0) == 0:
         pass
-    found = tl.load(members, volatile=True).to(tl.uint64, bitcast=True)
-    return (found >> 32).to(tl.uint32).to(tl.float32, bitcast=True), found.to(tl.uint32).to(tl.float32, bitcast=True)
+    recv = tl.load(slots, volatile=True).to(tl.uint64, bitcast=True)
+    return (recv >> 32).to(tl.uint32).to(tl.float32, bitcast=True), recv.to(tl.uint32).to(tl.float32, bitcast=True)
 
 
 def layernorm(
@@ -149,9 +149,9 @@ def layernorm(
     half = x.element_size() == 2
     if columns <= 16_384:
         parts, block = split(columns)
-        rows_each = max(1, (2048 if half else 1024) // triton.next_power_of_2(columns), 512 // block)
+        block_m = max(1, (2048 if half else 1024) // triton.next_power_of_2(columns), 512 // block)
         warps = max(2, min(block // 512, 4 if columns <= 4096 else 8))
-        layernorm_rows[triton.cdiv(rows, rows_each),](*tensors, *sizes, rows_each, parts, block, num_warps=warps)
+        layernorm_rows[triton.cdiv(rows, block_m),](*tensors, *sizes, block_m, parts, block, num_warps=warps)
     elif width < 8 or columns <= 32_768:
         layernorm_rows[rows,](*tensors, *sizes, 1, triton.cdiv(columns, 8192), 8192, num_warps=32)
     else:

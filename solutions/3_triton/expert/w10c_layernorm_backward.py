@@ -37,94 +37,94 @@ import triton.language as tl
 
 @triton.jit
 def backward_stripes(
-    dx, partial, dy, x, weight, mean, rstd, rows, vectors,
+    DX, partial, DY, X, W, Mean, Rstd, rows, vectors,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Process every num_programs-th tile of rows: store dx, and sum their contributions to dweight and dbias here."""
-    columns = vectors * WIDTH  # the compiler now knows a divisor of columns, and so of every row's offset
-    column = tl.arange(0, BLOCK)[None, :]
-    known = column < columns
-    gain = tl.load(weight + column, mask=known, other=0.0).to(tl.float32)
+    N = vectors * WIDTH  # the compiler now knows a divisor of columns, and so of every row's offset
+    cols = tl.arange(0, BLOCK)[None, :]
+    col_mask = cols < N
+    w = tl.load(W + cols, mask=col_mask, other=0.0).to(tl.float32)
     dweight = tl.zeros([ROWS, BLOCK], tl.float32)
     dbias = tl.zeros([ROWS, BLOCK], tl.float32)
     for first in tl.range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS, num_stages=STAGES):
         row = first + tl.arange(0, ROWS)[:, None]
-        inside = (row < rows) & known
-        at = row.to(tl.int64) * columns + column
-        values = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
-        upstream = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
-        scale = tl.load(rstd + row, mask=row < rows, other=0.0)
-        xhat = tl.where(known, (values - tl.load(mean + row, mask=row < rows, other=0.0)) * scale, 0.0)
-        g = upstream * gain
-        along = tl.sum(g * xhat, axis=1, keep_dims=True)
-        level = tl.sum(g, axis=1, keep_dims=True)
-        result = (g - (level + xhat * along) / columns) * scale
-        tl.store(dx + at, result.to(dx.dtype.element_ty), mask=inside)
-        dweight += upstream * xhat
-        dbias += upstream
-    here = partial + tl.program_id(0).to(tl.int64) * (2 * columns) + column
-    tl.store(here, tl.sum(dweight, axis=0, keep_dims=True), mask=known)
-    tl.store(here + columns, tl.sum(dbias, axis=0, keep_dims=True), mask=known)
+        mask = (row < rows) & col_mask
+        offs = row.to(tl.int64) * N + cols
+        x = tl.load(X + offs, mask=mask, other=0.0).to(tl.float32)
+        dy = tl.load(DY + offs, mask=mask, other=0.0).to(tl.float32)
+        rstd = tl.load(Rstd + row, mask=row < rows, other=0.0)
+        xhat = tl.where(col_mask, (x - tl.load(Mean + row, mask=row < rows, other=0.0)) * rstd, 0.0)
+        wdy = dy * w
+        c1 = tl.sum(wdy * xhat, axis=1, keep_dims=True)
+        c2 = tl.sum(wdy, axis=1, keep_dims=True)
+        dx = (wdy - (c2 + xhat * c1) / N) * rstd
+        tl.store(DX + offs, dx.to(DX.dtype.element_ty), mask=mask)
+        dweight += dy * xhat
+        dbias += dy
+    ptrs = partial + tl.program_id(0).to(tl.int64) * (2 * N) + cols
+    tl.store(ptrs, tl.sum(dweight, axis=0, keep_dims=True), mask=col_mask)
+    tl.store(ptrs + N, tl.sum(dbias, axis=0, keep_dims=True), mask=col_mask)
 
 
 @triton.jit
 def backward_team(
-    dx, partial, dy, x, weight, mean, rstd, words, rows, vectors,
+    DX, partial, DY, X, W, Mean, Rstd, words, rows, vectors,
     WIDTH: tl.constexpr, TEAM: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Do the same with TEAM programs per row: each owns a slice of the columns, and they exchange the two sums."""
-    columns = vectors * WIDTH
+    N = vectors * WIDTH
     stripe = tl.program_id(0) // TEAM
     stripes = tl.num_programs(0) // TEAM
     first = tl.program_id(0) % TEAM * (PARTS * BLOCK)
-    gain = load_slice(weight, 0, 1, columns, first, PARTS, BLOCK)
+    w = load_slice(W, 0, 1, N, first, PARTS, BLOCK)
     dweight = zeros(PARTS, BLOCK)
     dbias = zeros(PARTS, BLOCK)
     if AHEAD:
-        next_values = load_slice(x, stripe, rows, columns, first, PARTS, BLOCK)
-        next_upstream = load_slice(dy, stripe, rows, columns, first, PARTS, BLOCK)
+        next_x = load_slice(X, stripe, rows, N, first, PARTS, BLOCK)
+        next_dy = load_slice(DY, stripe, rows, N, first, PARTS, BLOCK)
     # Triton does not pipeline a loop in which programs wait for each other, so load the next row by hand.
     for row in tl.range(stripe, rows, stripes, num_stages=1 if AHEAD else 3):
         if AHEAD:
-            values = next_values
-            upstream = next_upstream
-            next_values = load_slice(x, row + stripes, rows, columns, first, PARTS, BLOCK)
-            next_upstream = load_slice(dy, row + stripes, rows, columns, first, PARTS, BLOCK)
+            x = next_x
+            dy = next_dy
+            next_x = load_slice(X, row + stripes, rows, N, first, PARTS, BLOCK)
+            next_dy = load_slice(DY, row + stripes, rows, N, first, PARTS, BLOCK)
         else:
-            values = load_slice(x, row, rows, columns, first, PARTS, BLOCK)
-            upstream = load_slice(dy, row, rows, columns, first, PARTS, BLOCK)
-        average = tl.load(mean + row)
-        scale = tl.load(rstd + row)
-        levels = tl.zeros([BLOCK], tl.float32)
-        alongs = tl.zeros([BLOCK], tl.float32)
+            x = load_slice(X, row, rows, N, first, PARTS, BLOCK)
+            dy = load_slice(DY, row, rows, N, first, PARTS, BLOCK)
+        mean = tl.load(Mean + row)
+        rstd = tl.load(Rstd + row)
+        c2_parts = tl.zeros([BLOCK], tl.float32)
+        c1_parts = tl.zeros([BLOCK], tl.float32)
         for part in tl.static_range(PARTS):
-            g = upstream[part].to(tl.float32) * gain[part].to(tl.float32)
-            levels += g  # 0 past the end of the row, where dy and weight are
-            alongs += g * ((values[part].to(tl.float32) - average) * scale)
-        level, along = tl.reduce((levels, alongs), 0, add_pairs)
+            wdy = dy[part].to(tl.float32) * w[part].to(tl.float32)
+            c2_parts += wdy  # 0 past the end of the row, where DY and W are
+            c1_parts += wdy * ((x[part].to(tl.float32) - mean) * rstd)
+        c2, c1 = tl.reduce((c2_parts, c1_parts), 0, add_pairs)
         if TEAM > 1:
-            here = words + row.to(tl.int64) * TEAM
-            level, along = exchange(here, tl.program_id(0) % TEAM, level, along, TEAM)
-            level = tl.sum(level, axis=0)
-            along = tl.sum(along, axis=0)
+            ptrs = words + row.to(tl.int64) * TEAM
+            c2, c1 = exchange(ptrs, tl.program_id(0) % TEAM, c2, c1, TEAM)
+            c2 = tl.sum(c2, axis=0)
+            c1 = tl.sum(c1, axis=0)
         new_dweight = ()
         new_dbias = ()
         for part in tl.static_range(PARTS):
-            column = first + part * BLOCK + tl.arange(0, BLOCK)
-            dy_part = upstream[part].to(tl.float32)
-            xhat = (values[part].to(tl.float32) - average) * scale
-            result = (dy_part * gain[part].to(tl.float32) - (level + xhat * along) / columns) * scale
-            at = row.to(tl.int64) * columns + column
-            tl.store(dx + at, result.to(dx.dtype.element_ty), mask=column < columns)
+            cols = first + part * BLOCK + tl.arange(0, BLOCK)
+            dy_part = dy[part].to(tl.float32)
+            xhat = (x[part].to(tl.float32) - mean) * rstd
+            dx = (dy_part * w[part].to(tl.float32) - (c2 + xhat * c1) / N) * rstd
+            offs = row.to(tl.int64) * N + cols
+            tl.store(DX + offs, dx.to(DX.dtype.element_ty), mask=cols < N)
             new_dweight += (dweight[part] + dy_part * xhat,)
             new_dbias += (dbias[part] + dy_part,)
         dweight = new_dweight
         dbias = new_dbias
     for part in tl.static_range(PARTS):
-        column = first + part * BLOCK + tl.arange(0, BLOCK)
-        here = partial + stripe.to(tl.int64) * (2 * columns) + column
-        tl.store(here, dweight[part], mask=column < columns)
-        tl.store(here + columns, dbias[part], mask=column < columns)
+        cols = first + part * BLOCK + tl.arange(0, BLOCK)
+        ptrs = partial + stripe.to(tl.int64) * (2 * N) + cols
+        tl.store(ptrs, dweight[part], mask=cols < N)
+        tl.store(ptrs + N, dbias[part], mask=cols < N)
 
 
 @triton.jit
@@ -143,16 +143,16 @@ def add_pairs(a, b, c, d):
 @triton.jit
 def load_slice(x, row, rows, columns, first, PARTS: tl.constexpr, BLOCK: tl.constexpr):
     """Load PARTS blocks of a row, starting at column `first`, in their dtype: bfloat16 takes half of the registers."""
-    held = ()
+    parts = ()
     for part in tl.static_range(PARTS):
-        column = first + part * BLOCK + tl.arange(0, BLOCK)
-        inside = (column < columns) & (row < rows)
-        held += (tl.load(x + tl.cast(row, tl.int64) * columns + column, mask=inside, other=0.0),)
-    return held
+        cols = first + part * BLOCK + tl.arange(0, BLOCK)
+        mask = (cols < columns) & (row < rows)
+        parts += (tl.load(x + tl.cast(row, tl.int64) * columns + cols, mask=mask, other=0.0),)
+    return parts
 
 
 @triton.jit
-def exchange(words, member, a, b, TEAM: tl.constexpr):
+def exchange(words, rank, a, b, TEAM: tl.constexpr):
     """Return what each of the TEAM programs passes as a and b. A word that is -1 has not been stored yet.
 
     Two float32 form one word of 8 bytes, which is stored and loaded at once, so both arrive together and no fence is
@@ -160,25 +160,25 @@ def exchange(words, member, a, b, TEAM: tl.constexpr):
     """
     high = a.to(tl.uint32, bitcast=True).to(tl.uint64) << 32
     word = (high | b.to(tl.uint32, bitcast=True)).to(tl.int64, bitcast=True)
-    tl.atomic_xchg(words + member, word, sem="relaxed")
-    members = words + tl.arange(0, TEAM)
-    while tl.min(tl.where(tl.load(members, volatile=True) == -1, 0, 1), axis=0) == 0:
+    tl.atomic_xchg(words + rank, word, sem="relaxed")
+    slots = words + tl.arange(0, TEAM)
+    while tl.min(tl.where(tl.load(slots, volatile=True) == -1, 0, 1), axis=0) == 0:
         pass
-    found = tl.load(members, volatile=True).to(tl.uint64, bitcast=True)
-    return (found >> 32).to(tl.uint32).to(tl.float32, bitcast=True), found.to(tl.uint32).to(tl.float32, bitcast=True)
+    recv = tl.load(slots, volatile=True).to(tl.uint64, bitcast=True)
+    return (recv >> 32).to(tl.uint32).to(tl.float32, bitcast=True), recv.to(tl.uint32).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def sum_stripes(out, partial, stripes, length, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """Set out[i] = sum of partial[:, i], for dweight and dbias, which are stored side by side."""
-    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    total = tl.zeros([ROWS, BLOCK], tl.float32)
+    cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    acc = tl.zeros([ROWS, BLOCK], tl.float32)
     for first in tl.range(0, stripes, ROWS):
         row = first + tl.arange(0, ROWS)[:, None]
-        inside = (row < stripes) & (column < length)
-        total += tl.load(partial + row * length + column, mask=inside, other=0.0)
-    result = tl.sum(total, axis=0, keep_dims=True)
-    tl.store(out + column, result.to(out.dtype.element_ty), mask=column < length)
+        mask = (row < stripes) & (cols < length)
+        acc += tl.load(partial + row * length + cols, mask=mask, other=0.0)
+    result = tl.sum(acc, axis=0, keep_dims=True)
+    tl.store(out + cols, result.to(out.dtype.element_ty), mask=cols < length)
 
 
 def layernorm_backward(
@@ -191,11 +191,11 @@ def layernorm_backward(
     tensors = (dy, x, weight, mean, rstd)
     if columns <= 4096 or (columns > 6144 and block == 8192):
         stages = 1 if columns < block else 4 if block == 8192 and x.element_size() == 2 else 3
-        rows_each, warps = max(1, 2048 // block), max(4, block // 512)
-        stripes = min(triton.cdiv(rows, rows_each), multiprocessors(x.device) * (16 // warps))
+        block_m, warps = max(1, 2048 // block), max(4, block // 512)
+        stripes = min(triton.cdiv(rows, block_m), multiprocessors(x.device) * (16 // warps))
         partial = torch.empty(stripes, 2, columns, dtype=torch.float32, device=x.device)
         backward_stripes[stripes,](
-            dx, partial, *tensors, rows, columns // width, width, rows_each, block, stages, num_warps=warps
+            dx, partial, *tensors, rows, columns // width, width, block_m, block, stages, num_warps=warps
         )
     else:
         team = max(1, block // 4096) if columns > 8192 else 1

@@ -79,21 +79,21 @@ def chunk(address, start, DTYPE: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.
 
 
 @triton.jit
-def update(row, start, inside, scalars, PARAM: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr):
+def update(row, start, mask, scalars, PARAM: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr):
     """Perform one step on a chunk of the tensor that this row of the table describes."""
     step_size, denominator, decay, beta1, rest1, beta2, rest2, eps = scalars
     p = chunk(tl.load(row), start, PARAM, BLOCK, ALIGNED)
     g = chunk(tl.load(row + 1), start, PARAM, BLOCK, ALIGNED)
     m = chunk(tl.load(row + 2), start, tl.float32, BLOCK, ALIGNED)
     v = chunk(tl.load(row + 3), start, tl.float32, BLOCK, ALIGNED)
-    grad = tl.load(g, mask=inside).to(tl.float32)
-    moment = beta1 * tl.load(m, mask=inside) + rest1 * grad
-    square = beta2 * tl.load(v, mask=inside) + rest2 * grad * grad
-    param = tl.load(p, mask=inside).to(tl.float32)
+    grad = tl.load(g, mask=mask).to(tl.float32)
+    moment = beta1 * tl.load(m, mask=mask) + rest1 * grad
+    square = beta2 * tl.load(v, mask=mask) + rest2 * grad * grad
+    param = tl.load(p, mask=mask).to(tl.float32)
     param = decay * param - step_size * moment / (tl.sqrt_rn(square) * denominator + eps)
-    tl.store(m, moment, mask=inside)
-    tl.store(v, square, mask=inside)
-    tl.store(p, param.to(PARAM), mask=inside)
+    tl.store(m, moment, mask=mask)
+    tl.store(v, square, mask=mask)
+    tl.store(p, param.to(PARAM), mask=mask)
 
 
 @triton.jit(do_not_specialize=["step"])
@@ -105,10 +105,10 @@ def adamw_chunks(
     row = table + 8 * tl.load(owners + tl.program_id(0))
     numel, first, aligned, ahead = tl.load(row + 4), tl.load(row + 5), tl.load(row + 6), tl.load(row + 7)
     start = (tl.program_id(0) - first) * BLOCK
-    made = (step + ahead).to(tl.float32)
+    t = (step + ahead).to(tl.float32)
     # 1 - beta**t by expm1: 1 - exp would leave 14 of 24 bits of 1 - 0.999
-    step_size = lr / -libdevice.expm1(made * log_beta1)
-    denominator = 1 / tl.sqrt_rn(-libdevice.expm1(made * log_beta2))
+    step_size = lr / -libdevice.expm1(t * log_beta1)
+    denominator = 1 / tl.sqrt_rn(-libdevice.expm1(t * log_beta2))
     scalars = step_size, denominator, decay, beta1, rest1, beta2, rest2, eps
     if (aligned != 0) & (start + BLOCK <= numel):
         update(row, start, None, scalars, PARAM, BLOCK, True)

@@ -52,28 +52,28 @@ def add_rmsnorm_rows(
     """Add and normalize ROWS rows per program, held as PARTS blocks of BLOCK columns."""
     columns = vectors * WIDTH  # the compiler now knows what divides it, and with it every offset
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
-    lane = tl.arange(0, BLOCK)[None, :]
-    begin = row.to(tl.int64) * columns
-    held = ()
+    offs = tl.arange(0, BLOCK)[None, :]
+    row_start = row.to(tl.int64) * columns
+    parts = ()
     for part in tl.static_range(PARTS):
-        inside = (row < rows) & (part * BLOCK + lane < columns)
-        left = tl.load(x + begin + part * BLOCK + lane, mask=inside, other=0.0)
-        right = tl.load(residual + begin + part * BLOCK + lane, mask=inside, other=0.0)
-        held += ((left, right),)
+        mask = (row < rows) & (part * BLOCK + offs < columns)
+        x_part = tl.load(x + row_start + part * BLOCK + offs, mask=mask, other=0.0)
+        residual_part = tl.load(residual + row_start + part * BLOCK + offs, mask=mask, other=0.0)
+        parts += ((x_part, residual_part),)
     squares = tl.zeros([ROWS, BLOCK], tl.float32)
-    totals = ()
+    h_parts = ()
     for part in tl.static_range(PARTS):
-        inside = (row < rows) & (part * BLOCK + lane < columns)
-        total = (held[part][0].to(tl.float32) + held[part][1].to(tl.float32)).to(h.dtype.element_ty)
-        tl.store(h + begin + part * BLOCK + lane, total, mask=inside)
-        squares += total.to(tl.float32) * total.to(tl.float32)
-        totals += (total,)
-    scale = tl.rsqrt(tl.sum(squares, axis=1, keep_dims=True) / columns + eps)
+        mask = (row < rows) & (part * BLOCK + offs < columns)
+        h_part = (parts[part][0].to(tl.float32) + parts[part][1].to(tl.float32)).to(h.dtype.element_ty)
+        tl.store(h + row_start + part * BLOCK + offs, h_part, mask=mask)
+        squares += h_part.to(tl.float32) * h_part.to(tl.float32)
+        h_parts += (h_part,)
+    rstd = tl.rsqrt(tl.sum(squares, axis=1, keep_dims=True) / columns + eps)
     for part in tl.static_range(PARTS):
-        column = part * BLOCK + lane
-        gain = tl.load(weight + column, mask=column < columns, other=0.0).to(tl.float32)
-        result = totals[part].to(tl.float32) * scale * gain
-        tl.store(y + begin + column, result.to(y.dtype.element_ty), mask=(row < rows) & (column < columns))
+        cols = part * BLOCK + offs
+        w = tl.load(weight + cols, mask=cols < columns, other=0.0).to(tl.float32)
+        y_part = h_parts[part].to(tl.float32) * rstd * w
+        tl.store(y + row_start + cols, y_part.to(y.dtype.element_ty), mask=(row < rows) & (cols < columns))
 
 
 @triton.jit
@@ -82,67 +82,67 @@ def add_rmsnorm_long(
     WIDTH: tl.constexpr, EVEN: tl.constexpr, HELD: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Add and normalize one row per program. Hold HELD blocks of h, and reread the others from L2, PARTS at a time."""
-    lane = tl.arange(0, BLOCK // WIDTH)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+    offs = tl.arange(0, BLOCK // WIDTH)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
     # A row consists of whole vectors of WIDTH elements, and of up to WIDTH - 1 single elements at either end.
-    begin = tl.program_id(0).to(tl.int64) * columns
-    end = begin + columns
-    middle = tl.cdiv(begin, WIDTH) * WIDTH
-    stop = tl.maximum(end // WIDTH - tl.cdiv(begin, WIDTH), 0).to(tl.int32) * WIDTH
-    gains = weight if EVEN else weight + (middle - begin)
-    edge = tl.arange(0, 2 * WIDTH)
-    place = tl.where(edge < WIDTH, begin + edge, middle + stop + edge - WIDTH)
-    outside = place < tl.where(edge < WIDTH, tl.minimum(middle, end), end)
-    left = tl.load(x + place, mask=outside, other=0.0).to(tl.float32)
-    ends = (left + tl.load(residual + place, mask=outside, other=0.0).to(tl.float32)).to(h.dtype.element_ty)
-    tl.store(h + place, ends, mask=outside)
+    row_start = tl.program_id(0).to(tl.int64) * columns
+    end = row_start + columns
+    middle = tl.cdiv(row_start, WIDTH) * WIDTH
+    stop = tl.maximum(end // WIDTH - tl.cdiv(row_start, WIDTH), 0).to(tl.int32) * WIDTH
+    w_ptr = weight if EVEN else weight + (middle - row_start)
+    offs_e = tl.arange(0, 2 * WIDTH)
+    edge_pos = tl.where(offs_e < WIDTH, row_start + offs_e, middle + stop + offs_e - WIDTH)
+    edge_mask = edge_pos < tl.where(offs_e < WIDTH, tl.minimum(middle, end), end)
+    x_part = tl.load(x + edge_pos, mask=edge_mask, other=0.0).to(tl.float32)
+    h_edge = (x_part + tl.load(residual + edge_pos, mask=edge_mask, other=0.0).to(tl.float32)).to(h.dtype.element_ty)
+    tl.store(h + edge_pos, h_edge, mask=edge_mask)
     sums = tl.zeros([BLOCK // WIDTH], tl.float32)
-    held, sums = add(h + middle, load(x + middle, residual + middle, lane, stop, HELD, BLOCK), lane, stop, sums, BLOCK)
+    parts, sums = add(h + middle, load(x + middle, residual + middle, offs, stop, HELD, BLOCK), offs, stop, sums, BLOCK)
     for first in tl.range(HELD * BLOCK, stop, PARTS * BLOCK):
-        pairs = load(x + middle, residual + middle, first + lane, stop, PARTS, BLOCK)
-        _, sums = add(h + middle, pairs, first + lane, stop, sums, BLOCK)
-    total = tl.sum(ends.to(tl.float32) * ends.to(tl.float32), axis=0)
-    scale = tl.rsqrt((tl.sum(sums, axis=0) + total) / columns + eps)
+        pairs = load(x + middle, residual + middle, first + offs, stop, PARTS, BLOCK)
+        _, sums = add(h + middle, pairs, first + offs, stop, sums, BLOCK)
+    edge_sq = tl.sum(h_edge.to(tl.float32) * h_edge.to(tl.float32), axis=0)
+    rstd = tl.rsqrt((tl.sum(sums, axis=0) + edge_sq) / columns + eps)
     for part in tl.static_range(HELD):
-        column = part * BLOCK + lane
-        normalize(y + middle, held[part], gains, column, stop, scale)
-    steps = tl.cdiv(stop - HELD * BLOCK, PARTS * BLOCK)
-    for step in tl.range(0, steps):  # the last first: it is the likeliest to be in L2 still
+        cols = part * BLOCK + offs
+        normalize(y + middle, parts[part], w_ptr, cols, stop, rstd)
+    num_steps = tl.cdiv(stop - HELD * BLOCK, PARTS * BLOCK)
+    for step in tl.range(0, num_steps):  # the last first: it is the likeliest to be in L2 still
         for part in tl.static_range(PARTS):
-            column = HELD * BLOCK + (steps - 1 - step) * (PARTS * BLOCK) + part * BLOCK + lane
-            again = tl.load(h + middle + column, mask=column < stop, other=0.0, eviction_policy="evict_first")
-            normalize(y + middle, again, gains, column, stop, scale)
-    gain = tl.load(weight + (place - begin), mask=outside, other=0.0).to(tl.float32)
-    tl.store(y + place, (ends.to(tl.float32) * scale * gain).to(y.dtype.element_ty), mask=outside)
+            cols = HELD * BLOCK + (num_steps - 1 - step) * (PARTS * BLOCK) + part * BLOCK + offs
+            h_part = tl.load(h + middle + cols, mask=cols < stop, other=0.0, eviction_policy="evict_first")
+            normalize(y + middle, h_part, w_ptr, cols, stop, rstd)
+    w = tl.load(weight + (edge_pos - row_start), mask=edge_mask, other=0.0).to(tl.float32)
+    tl.store(y + edge_pos, (h_edge.to(tl.float32) * rstd * w).to(y.dtype.element_ty), mask=edge_mask)
 
 
 @triton.jit
-def load(x, residual, column, stop, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """Load PARTS blocks of both, starting at `column`, with 0 from `stop`. All loads precede the first store."""
+def load(x, residual, cols, stop, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Load PARTS blocks of both, starting at `cols`, with 0 from `stop`. All loads precede the first store."""
     pairs = ()
     for part in tl.static_range(PARTS):
-        at = column + part * BLOCK
-        left = tl.load(x + at, mask=at < stop, other=0.0, eviction_policy="evict_first")
-        pairs += ((left, tl.load(residual + at, mask=at < stop, other=0.0, eviction_policy="evict_first")),)
+        offs = cols + part * BLOCK
+        x_part = tl.load(x + offs, mask=offs < stop, other=0.0, eviction_policy="evict_first")
+        pairs += ((x_part, tl.load(residual + offs, mask=offs < stop, other=0.0, eviction_policy="evict_first")),)
     return pairs
 
 
 @triton.jit
-def add(h, pairs, column, stop, sums, BLOCK: tl.constexpr):
+def add(h, pairs, cols, stop, sums, BLOCK: tl.constexpr):
     """Store h, and return it rounded, together with the sums after adding its squares."""
-    totals = ()
+    h_parts = ()
     for part in tl.static_range(len(pairs)):
-        total = (pairs[part][0].to(tl.float32) + pairs[part][1].to(tl.float32)).to(h.dtype.element_ty)
-        tl.store(h + column + part * BLOCK, total, mask=column + part * BLOCK < stop)
-        sums += tl.sum(total.to(tl.float32) * total.to(tl.float32), axis=1)
-        totals += (total,)
-    return totals, sums
+        h_part = (pairs[part][0].to(tl.float32) + pairs[part][1].to(tl.float32)).to(h.dtype.element_ty)
+        tl.store(h + cols + part * BLOCK, h_part, mask=cols + part * BLOCK < stop)
+        sums += tl.sum(h_part.to(tl.float32) * h_part.to(tl.float32), axis=1)
+        h_parts += (h_part,)
+    return h_parts, sums
 
 
 @triton.jit
-def normalize(y, total, gains, column, stop, scale):
-    gain = tl.load(gains + column, mask=column < stop, other=0.0).to(tl.float32)
-    result = total.to(tl.float32) * scale * gain
-    tl.store(y + column, result.to(y.dtype.element_ty), mask=column < stop, cache_modifier=".cs")
+def normalize(y, h_part, w_ptr, cols, stop, rstd):
+    w = tl.load(w_ptr + cols, mask=cols < stop, other=0.0).to(tl.float32)
+    y_part = h_part.to(tl.float32) * rstd * w
+    tl.store(y + cols, y_part.to(y.dtype.element_ty), mask=cols < stop, cache_modifier=".cs")
 
 
 def add_rmsnorm(
@@ -155,10 +155,10 @@ def add_rmsnorm(
     if columns <= 32_768 and (columns % vector == 0 or columns < 2048):
         width = min(columns & -columns, 16)  # the largest power of two up to 16 that divides columns
         parts, block = split(columns)
-        each = max(1, 256 * vector // triton.next_power_of_2(columns), 512 // block)
+        block_m = max(1, 256 * vector // triton.next_power_of_2(columns), 512 // block)
         warps = 32 if block > 4096 else max(2, block // 512) if parts > 1 else 16 // vector
-        sizes = (rows, columns // width, eps, width, each, parts, block)
-        add_rmsnorm_rows[triton.cdiv(rows, each),](*tensors, *sizes, num_warps=warps)
+        sizes = (rows, columns // width, eps, width, block_m, parts, block)
+        add_rmsnorm_rows[triton.cdiv(rows, block_m),](*tensors, *sizes, num_warps=warps)
     else:
         block = 32 * 32 * vector
         sizes = (columns, eps, vector, columns % vector == 0, min(4, triton.cdiv(columns, block)), 2, block)

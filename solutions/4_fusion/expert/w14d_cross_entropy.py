@@ -54,68 +54,68 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit(do_not_specialize=["rows", "ignore_index"], do_not_specialize_on_alignment=["labels"])
-def count_labels(counted, labels, rows, ignore_index, BLOCK: tl.constexpr):
+def count_labels(n_non_ignore, labels, rows, ignore_index, BLOCK: tl.constexpr):
     """Count the labels that are not ignore_index."""
-    total = tl.zeros([BLOCK], tl.int32)
+    acc = tl.zeros([BLOCK], tl.int32)
     for first in range(0, rows, BLOCK):
         row = first + tl.arange(0, BLOCK)
         label = tl.load(labels + row, mask=row < rows, other=ignore_index)
-        total += (label != ignore_index).to(tl.int32)
-    tl.store(counted, tl.sum(total, axis=0))
+        acc += (label != ignore_index).to(tl.int32)
+    tl.store(n_non_ignore, tl.sum(acc, axis=0))
 
 
 @triton.jit(do_not_specialize=["rows", "classes", "ignore_index"], do_not_specialize_on_alignment=["labels"])
 def cross_entropy_rows(
-    loss, dlogits, logits, labels, counted, rows, classes, ignore_index, GRADIENT: tl.constexpr,
+    loss, dlogits, logits, labels, n_non_ignore, rows, classes, ignore_index, GRADIENT: tl.constexpr,
     WIDTH: tl.constexpr, HELD: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Process row after row. HELD blocks stay in registers; the others are loaded twice, PARTS at a time."""
     ONCE: tl.constexpr = "evict_first" if GRADIENT else ""  # L2 is for what is loaded a second time
     AGAIN: tl.constexpr = "evict_last" if GRADIENT else ""
-    lane = tl.arange(0, BLOCK // WIDTH)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-    edge = tl.arange(0, 2 * WIDTH)
-    begin, middle, stop = vectors_of(tl.program_id(0), rows, classes, WIDTH)
-    held = load(logits + middle, lane, stop, HELD, BLOCK, ONCE)
+    offs = tl.arange(0, BLOCK // WIDTH)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+    offs_e = tl.arange(0, 2 * WIDTH)
+    row_start, middle, stop = vectors_of(tl.program_id(0), rows, classes, WIDTH)
+    x_parts = load(logits + middle, offs, stop, HELD, BLOCK, ONCE)
     label = tl.load(labels + tl.program_id(0))
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0)):
-        begin, middle, stop = vectors_of(row, rows, classes, WIDTH)
-        known = (label != ignore_index) & (label >= 0) & (label < classes)
-        needed = tl.where(known, stop // WIDTH, 0) * WIDTH  # of a row without a known label no more is loaded
-        place = tl.where(edge < WIDTH, begin + edge, middle + stop + edge - WIDTH)
-        outside = place < tl.where(edge < WIDTH, tl.minimum(middle, begin + classes), begin + classes)
-        ends = tl.load(logits + place, mask=outside, other=-float("inf")).to(tl.float32)
-        picked = tl.load(logits + begin + label, mask=known, other=0.0).to(tl.float32)
+        row_start, middle, stop = vectors_of(row, rows, classes, WIDTH)
+        is_valid = (label != ignore_index) & (label >= 0) & (label < classes)
+        needed = tl.where(is_valid, stop // WIDTH, 0) * WIDTH  # of a row without a known label no more is loaded
+        edge_pos = tl.where(offs_e < WIDTH, row_start + offs_e, middle + stop + offs_e - WIDTH)
+        edge_mask = edge_pos < tl.where(offs_e < WIDTH, tl.minimum(middle, row_start + classes), row_start + classes)
+        x_edge = tl.load(logits + edge_pos, mask=edge_mask, other=-float("inf")).to(tl.float32)
+        x_label = tl.load(logits + row_start + label, mask=is_valid, other=0.0).to(tl.float32)
 
-        base = tl.full([BLOCK // WIDTH], LOWEST, tl.float32)
-        total = tl.zeros([BLOCK // WIDTH], tl.float32)
-        base, total = include(base, total, held)
+        m_i = tl.full([BLOCK // WIDTH], LOWEST, tl.float32)
+        l_i = tl.zeros([BLOCK // WIDTH], tl.float32)
+        m_i, l_i = include(m_i, l_i, x_parts)
         for first in tl.range(HELD * BLOCK, needed, PARTS * BLOCK):
-            base, total = include(base, total, load(logits + middle, first + lane, needed, PARTS, BLOCK, AGAIN))
-        highest = tl.maximum(tl.max(base, axis=0), tl.max(ends, axis=0) * LOG2_E)
-        total = tl.sum(total * tl.exp2(base - highest), axis=0) + tl.sum(power(ends, highest), axis=0)
-        otherwise = tl.where(label == ignore_index, 0.0, float("nan"))
-        difference = tl.log2(total) - (picked * LOG2_E - highest)
-        tl.store(loss + row, tl.where(known, difference / LOG2_E, otherwise))
+            m_i, l_i = include(m_i, l_i, load(logits + middle, first + offs, needed, PARTS, BLOCK, AGAIN))
+        m_row = tl.maximum(tl.max(m_i, axis=0), tl.max(x_edge, axis=0) * LOG2_E)
+        l_i = tl.sum(l_i * tl.exp2(m_i - m_row), axis=0) + tl.sum(power(x_edge, m_row), axis=0)
+        invalid = tl.where(label == ignore_index, 0.0, float("nan"))
+        difference = tl.log2(l_i) - (x_label * LOG2_E - m_row)
+        tl.store(loss + row, tl.where(is_valid, difference / LOG2_E, invalid))
 
         if GRADIENT:
-            share = tl.where(known, 1.0 / tl.load(counted).to(tl.float32), otherwise)
-            scale = tl.where(known, share / total, otherwise)
-            store(dlogits + middle, lane, stop, held, highest, scale, BLOCK)
+            inv_n = tl.where(is_valid, 1.0 / tl.load(n_non_ignore).to(tl.float32), invalid)
+            scale = tl.where(is_valid, inv_n / l_i, invalid)
+            store(dlogits + middle, offs, stop, x_parts, m_row, scale, BLOCK)
             # Their registers are free, so the next row's first blocks come from memory while this row's other blocks
             # come from L2, last block first.
-            following = row + tl.num_programs(0)
-            _, next_middle, next_stop = vectors_of(following, rows, classes, WIDTH)
-            held = load(logits + next_middle, lane, next_stop, HELD, BLOCK, ONCE)
-            next_label = tl.load(labels + following, mask=following < rows, other=ignore_index)
-            steps = tl.cdiv(stop - HELD * BLOCK, PARTS * BLOCK)
-            for step in tl.range(0, steps):
-                column = HELD * BLOCK + (steps - 1 - step) * (PARTS * BLOCK) + lane
-                again = load(logits + middle, column, needed, PARTS, BLOCK, ONCE)
-                store(dlogits + middle, column, stop, again, highest, scale, BLOCK)
-            tl.store(dlogits + place, (power(ends, highest) * scale).to(dlogits.dtype.element_ty), mask=outside)
+            next_row = row + tl.num_programs(0)
+            _, next_middle, next_stop = vectors_of(next_row, rows, classes, WIDTH)
+            x_parts = load(logits + next_middle, offs, next_stop, HELD, BLOCK, ONCE)
+            next_label = tl.load(labels + next_row, mask=next_row < rows, other=ignore_index)
+            num_steps = tl.cdiv(stop - HELD * BLOCK, PARTS * BLOCK)
+            for step in tl.range(0, num_steps):
+                cols = HELD * BLOCK + (num_steps - 1 - step) * (PARTS * BLOCK) + offs
+                x_again = load(logits + middle, cols, needed, PARTS, BLOCK, ONCE)
+                store(dlogits + middle, cols, stop, x_again, m_row, scale, BLOCK)
+            tl.store(dlogits + edge_pos, (power(x_edge, m_row) * scale).to(dlogits.dtype.element_ty), mask=edge_mask)
             tl.debug_barrier()  # another thread has written what stands at the label
-            result = power(picked, highest) * scale - share
-            tl.store(dlogits + begin + label, result.to(dlogits.dtype.element_ty), mask=known)
+            result = power(x_label, m_row) * scale - inv_n
+            tl.store(dlogits + row_start + label, result.to(dlogits.dtype.element_ty), mask=is_valid)
             label = next_label
 
 
@@ -125,18 +125,18 @@ def vectors_of(row, rows, classes, WIDTH: tl.constexpr):
 
     Up to WIDTH - 1 elements precede and follow them. The compiler sees that both are multiples of WIDTH.
     """
-    begin = row.to(tl.int64) * classes
-    vectors = tl.maximum((begin + classes) // WIDTH - tl.cdiv(begin, WIDTH), 0).to(tl.int32)
-    return begin, tl.cdiv(begin, WIDTH) * WIDTH, tl.where(row < rows, vectors, 0) * WIDTH
+    row_start = row.to(tl.int64) * classes
+    vectors = tl.maximum((row_start + classes) // WIDTH - tl.cdiv(row_start, WIDTH), 0).to(tl.int32)
+    return row_start, tl.cdiv(row_start, WIDTH) * WIDTH, tl.where(row < rows, vectors, 0) * WIDTH
 
 
 @triton.jit
-def load(source, column, stop, PARTS: tl.constexpr, BLOCK: tl.constexpr, EVICTION: tl.constexpr):
-    """Load PARTS blocks as stored, starting at `column`, with -inf from `stop`. Masks cover whole vectors only."""
+def load(source, start, stop, PARTS: tl.constexpr, BLOCK: tl.constexpr, EVICTION: tl.constexpr):
+    """Load PARTS blocks as stored, starting at `start`, with -inf from `stop`. Masks cover whole vectors only."""
     parts = ()
     for part in tl.static_range(PARTS):
-        at = column + part * BLOCK
-        parts += (tl.load(source + at, mask=at < stop, other=-float("inf"), eviction_policy=EVICTION),)
+        cols = start + part * BLOCK
+        parts += (tl.load(source + cols, mask=cols < stop, other=-float("inf"), eviction_policy=EVICTION),)
     return parts
 
 
@@ -150,27 +150,27 @@ def power(logit, base):
 
 
 @triton.jit
-def include(base, total, parts):
+def include(m_i, l_i, parts):
     """Update each thread's online normalizer (Milakov and Gimelshein, 2018), with one rescaling for all `parts`.
 
-    base: the largest logit so far, times log2(e). total: the sum of `power` for this base.
+    m_i: the largest logit so far, times log2(e). l_i: the sum of `power` for this base.
     """
-    larger = base
+    m_new = m_i
     for part in tl.static_range(len(parts)):
-        larger = tl.maximum(larger, tl.max(parts[part].to(tl.float32), axis=1) * LOG2_E)
-    total *= tl.exp2(base - larger)
+        m_new = tl.maximum(m_new, tl.max(parts[part].to(tl.float32), axis=1) * LOG2_E)
+    l_i *= tl.exp2(m_i - m_new)
     for part in tl.static_range(len(parts)):
-        total += tl.sum(power(parts[part].to(tl.float32), larger[:, None]), axis=1)
-    return larger, total
+        l_i += tl.sum(power(parts[part].to(tl.float32), m_new[:, None]), axis=1)
+    return m_new, l_i
 
 
 @triton.jit
-def store(target, column, stop, parts, highest, scale, BLOCK: tl.constexpr):
+def store(target, start, stop, parts, m_row, scale, BLOCK: tl.constexpr):
     """Store the probabilities of `parts`, times a row's share. L2 is for logits, because nothing reads these soon."""
     for part in tl.static_range(len(parts)):
-        at = column + part * BLOCK
-        result = power(parts[part].to(tl.float32), highest) * scale
-        tl.store(target + at, result.to(target.dtype.element_ty), mask=at < stop, cache_modifier=".cs")
+        cols = start + part * BLOCK
+        result = power(parts[part].to(tl.float32), m_row) * scale
+        tl.store(target + cols, result.to(target.dtype.element_ty), mask=cols < stop, cache_modifier=".cs")
 
 
 def cross_entropy(
@@ -179,7 +179,7 @@ def cross_entropy(
     rows, classes = logits.shape
     loss = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
     dlogits = torch.empty_like(logits) if gradient else loss
-    counted = torch.empty(1, dtype=torch.int32, device=logits.device)
+    n_non_ignore = torch.empty(1, dtype=torch.int32, device=logits.device)
     width = 16 // logits.element_size()
     held, parts, warps, programs, options = 2, 2, 8, rows, {}
     if gradient:
@@ -188,9 +188,9 @@ def cross_entropy(
         per_sm = 4 if size <= 1 << 16 else 2 if size <= 1 << 17 else 1
         parts, warps, options = 4, 32 // per_sm, {"maxnreg": 64}
         programs = min(rows, per_sm * multiprocessors(logits.device))
-        count_labels[1,](counted, labels, rows, ignore_index, 4096, num_warps=16)
+        count_labels[1,](n_non_ignore, labels, rows, ignore_index, 4096, num_warps=16)
     cross_entropy_rows[programs,](
-        loss, dlogits, logits, labels, counted, rows, classes, ignore_index, gradient,
+        loss, dlogits, logits, labels, n_non_ignore, rows, classes, ignore_index, gradient,
         width, held, parts, 32 * warps * width, num_warps=warps, **options,
     )  # fmt: skip
     return (loss, dlogits) if gradient else loss

@@ -50,7 +50,7 @@ LOG2_E = 1.4426950408889634
 TOKENS = 32
 
 # The minimum number of units per program. A part to be merged should be small compared with the data read.
-LEAST = tl.constexpr(2)
+MIN_UNITS = tl.constexpr(2)
 
 # The number of programs that run at once on an SM, by the size of a head.
 PROGRAMS_PER_SM = {32: 4, 64: 4, 128: 4, 256: 2}
@@ -88,29 +88,29 @@ def sequence_with(unit, lengths, batch, TOKENS: tl.constexpr, SEQUENCES: tl.cons
 @triton.jit
 def attend(query, k_pages, v_pages, block_table, first, last, kv_head, kv_heads, shift, scale,
            GROUP: tl.constexpr, HEAD: tl.constexpr, TOKENS: tl.constexpr):  # fmt: skip
-    """Return the weighted sum of the values of tokens `first` to `last`, the sum of weights, and the top score."""
-    column = tl.arange(0, HEAD)
-    out = tl.zeros([GROUP, HEAD], tl.float32)
-    total = tl.zeros([GROUP], tl.float32)
-    top = tl.full([GROUP], -float("inf"), tl.float32)
+    """Return the weighted sum of the values of tokens `first` to `last`, the sum of weights, and the maximum score."""
+    offs_d = tl.arange(0, HEAD)
+    acc = tl.zeros([GROUP, HEAD], tl.float32)
+    l_i = tl.zeros([GROUP], tl.float32)
+    m_i = tl.full([GROUP], -float("inf"), tl.float32)
     token = first + tl.arange(0, TOKENS)
     page = tl.load(block_table + (token >> shift), mask=token < last, other=0).to(tl.int64)
     for _ in tl.range(first, last, TOKENS):
-        inside = token < last
+        mask = token < last
         row = (page << shift) + (token & ((1 << shift) - 1))
-        place = ((row * kv_heads + kv_head) * HEAD)[:, None] + column[None, :]
-        keys = tl.load(k_pages + place, mask=inside[:, None], other=0.0)
-        values = tl.load(v_pages + place, mask=inside[:, None], other=0.0)
+        offsets = ((row * kv_heads + kv_head) * HEAD)[:, None] + offs_d[None, :]
+        k = tl.load(k_pages + offsets, mask=mask[:, None], other=0.0)
+        v = tl.load(v_pages + offsets, mask=mask[:, None], other=0.0)
         token += TOKENS  # the next page is looked up here, so that its rows need not wait for its number
         page = tl.load(block_table + (token >> shift), mask=token < last, other=0).to(tl.int64)
-        scores = tl.where(inside[None, :], tl.dot(query, keys.T) * scale, -float("inf"))
-        larger = tl.maximum(top, tl.max(scores, axis=1))
-        share = tl.exp2(scores - larger[:, None])
-        shrink = tl.exp2(top - larger)
-        total = total * shrink + tl.sum(share, axis=1)
-        out = tl.dot(share.to(query.dtype), values, out * shrink[:, None])
-        top = larger
-    return out, total, top
+        qk = tl.where(mask[None, :], tl.dot(query, k.T) * scale, -float("inf"))
+        m_new = tl.maximum(m_i, tl.max(qk, axis=1))
+        p = tl.exp2(qk - m_new[:, None])
+        alpha = tl.exp2(m_i - m_new)
+        l_i = l_i * alpha + tl.sum(p, axis=1)
+        acc = tl.dot(p.to(query.dtype), v, acc * alpha[:, None])
+        m_i = m_new
+    return acc, l_i, m_i
 
 
 @triton.jit(do_not_specialize=["batch", "width", "kv_heads", "group", "shift"])
@@ -123,40 +123,40 @@ def decode(out_ptr, part_ptr, lse_ptr, split_ptr, q, k_pages, v_pages, block_tab
     slot 2p + 1 where it began here. split_ptr then says which head that is, and which program has its last unit.
     """
     units = units_of_all(lengths, batch, TOKENS, SEQUENCES) * kv_heads
-    share = tl.maximum(tl.cdiv(units, tl.num_programs(0)), LEAST)
-    unit = tl.program_id(0) * share
-    end = tl.minimum(unit + share, units)
+    units_per_program = tl.maximum(tl.cdiv(units, tl.num_programs(0)), MIN_UNITS)
+    unit = tl.program_id(0) * units_per_program
+    end = tl.minimum(unit + units_per_program, units)
     sequence, begin = sequence_with(unit // kv_heads, lengths, batch, TOKENS, SEQUENCES)
     begin *= kv_heads
-    member = tl.arange(0, GROUP)
-    inside = (member < group)[:, None]
-    column = tl.arange(0, HEAD)[None, :]
+    offs_g = tl.arange(0, GROUP)
+    mask = (offs_g < group)[:, None]
+    offs_d = tl.arange(0, HEAD)[None, :]
     split, last_program = -1, 0
     while unit < end:
         length = tl.load(lengths + sequence)
-        each = tl.cdiv(length, TOKENS)
-        kv_head = (unit - begin) // each
-        origin = begin + kv_head * each
-        last = tl.minimum(end, origin + each)
+        units_per_head = tl.cdiv(length, TOKENS)
+        kv_head = (unit - begin) // units_per_head
+        origin = begin + kv_head * units_per_head
+        last = tl.minimum(end, origin + units_per_head)
         row = sequence * kv_heads + kv_head
-        place = (row.to(tl.int64) * group + member)[:, None] * HEAD + column
-        query = tl.load(q + place, mask=inside, other=0.0)
-        out, total, top = attend(
+        offsets = (row.to(tl.int64) * group + offs_g)[:, None] * HEAD + offs_d
+        query = tl.load(q + offsets, mask=mask, other=0.0)
+        acc, l_i, m_i = attend(
             query, k_pages, v_pages, block_table + sequence.to(tl.int64) * width, (unit - origin) * TOKENS,
             tl.minimum((last - origin) * TOKENS, length), kv_head, kv_heads, shift, scale, GROUP, HEAD, TOKENS
         )  # fmt: skip
-        out *= (1 / total)[:, None]
-        if last - unit == each:
-            tl.store(out_ptr + place, out.to(query.dtype), mask=inside)
+        acc *= (1 / l_i)[:, None]
+        if last - unit == units_per_head:
+            tl.store(out_ptr + offsets, acc.to(query.dtype), mask=mask)
         else:
             began_here = unit == origin
-            slot = (2 * tl.program_id(0) + began_here.to(tl.int32)) * group + member
-            tl.store(part_ptr + slot[:, None] * HEAD + column, out, mask=inside)
-            tl.store(lse_ptr + slot, top + tl.log2(total), mask=member < group)
+            slot = (2 * tl.program_id(0) + began_here.to(tl.int32)) * group + offs_g
+            tl.store(part_ptr + slot[:, None] * HEAD + offs_d, acc, mask=mask)
+            tl.store(lse_ptr + slot, m_i + tl.log2(l_i), mask=offs_g < group)
             if began_here:
-                split, last_program = row, (origin + each - 1) // share
+                split, last_program = row, (origin + units_per_head - 1) // units_per_program
         unit = last
-        if last == begin + each * kv_heads:
+        if last == begin + units_per_head * kv_heads:
             begin = last
             sequence += 1
     tl.store(split_ptr + 2 * tl.program_id(0), split)
@@ -166,35 +166,35 @@ def decode(out_ptr, part_ptr, lse_ptr, split_ptr, q, k_pages, v_pages, block_tab
 @triton.jit(do_not_specialize=["group"])
 def merge(out_ptr, part_ptr, lse_ptr, split_ptr, group, HEAD: tl.constexpr, PARTS: tl.constexpr):
     """Merge the parts of one query head, of the key head that was split after program p."""
-    first, member = tl.program_id(0) // group, tl.program_id(0) % group
+    first, g = tl.program_id(0) // group, tl.program_id(0) % group
     row = tl.load(split_ptr + 2 * first)
     if row < 0:
         return
     last = tl.load(split_ptr + 2 * first + 1)
-    column = tl.arange(0, HEAD)
-    out = tl.zeros([HEAD], tl.float32)
-    total = 0.0
-    top = -float("inf")
+    offs_d = tl.arange(0, HEAD)
+    acc = tl.zeros([HEAD], tl.float32)
+    l_i = 0.0
+    m_i = -float("inf")
     for start in range(first, last + 1, PARTS):
         program = start + tl.arange(0, PARTS)
-        slot = (2 * program + (program == first).to(tl.int32)) * group + member
+        slot = (2 * program + (program == first).to(tl.int32)) * group + g
         lse = tl.load(lse_ptr + slot, mask=program <= last, other=-float("inf"))
-        part = tl.load(part_ptr + slot[:, None] * HEAD + column[None, :], mask=(program <= last)[:, None], other=0.0)
-        larger = tl.maximum(top, tl.max(lse))
-        weight = tl.exp2(lse - larger)
-        shrink = tl.exp2(top - larger)
-        out = out * shrink + tl.sum(weight[:, None] * part, axis=0)
-        total = total * shrink + tl.sum(weight)
-        top = larger
-    tl.store(out_ptr + (row.to(tl.int64) * group + member) * HEAD + column, (out / total).to(out_ptr.dtype.element_ty))
+        part = tl.load(part_ptr + slot[:, None] * HEAD + offs_d[None, :], mask=(program <= last)[:, None], other=0.0)
+        m_new = tl.maximum(m_i, tl.max(lse))
+        weight = tl.exp2(lse - m_new)
+        alpha = tl.exp2(m_i - m_new)
+        acc = acc * alpha + tl.sum(weight[:, None] * part, axis=0)
+        l_i = l_i * alpha + tl.sum(weight)
+        m_i = m_new
+    tl.store(out_ptr + (row.to(tl.int64) * group + g) * HEAD + offs_d, (acc / l_i).to(out_ptr.dtype.element_ty))
 
 
 def paged_decode(
     q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, block_table: torch.Tensor, lengths: torch.Tensor
 ) -> torch.Tensor:
     out = torch.empty_like(q)
-    most = len(q) * k_pages.shape[2] * triton.cdiv(block_table.shape[1] * k_pages.shape[1], TOKENS)
-    programs = min(PROGRAMS_PER_SM[q.shape[2]] * multiprocessors(q.device), most)
+    max_units = len(q) * k_pages.shape[2] * triton.cdiv(block_table.shape[1] * k_pages.shape[1], TOKENS)
+    programs = min(PROGRAMS_PER_SM[q.shape[2]] * multiprocessors(q.device), max_units)
     launch(programs, out, q, k_pages, v_pages, block_table, lengths)
     return out
 
@@ -207,12 +207,12 @@ def launch(programs: int, out: torch.Tensor, q: torch.Tensor, k_pages: torch.Ten
     parts = q.new_empty((2 * programs, group, head), dtype=torch.float32)
     lse = q.new_empty((2 * programs, group), dtype=torch.float32)
     splits = q.new_empty((programs, 2), dtype=torch.int32)
-    members = max(16, triton.next_power_of_2(group))
+    block_g = max(16, triton.next_power_of_2(group))
     shared = torch.cuda.get_device_properties(q.device if q.is_cuda else None).shared_memory_per_block_optin
-    waiting = max(0, shared - 4 * members * head) // (4 * TOKENS * head)  # units of keys and values beside the queries
+    tiles = max(0, shared - 4 * block_g * head) // (4 * TOKENS * head)  # units of keys and values beside the queries
     decode[programs,](
         out, parts, lse, splits, q, k_pages, *rest, batch, rest[1].shape[1], kv_heads, group, page.bit_length() - 1,
-        head**-0.5 * LOG2_E, members, head, TOKENS, 128, num_warps=4, num_stages=min(4, 1 + waiting)
+        head**-0.5 * LOG2_E, block_g, head, TOKENS, 128, num_warps=4, num_stages=min(4, 1 + tiles)
     )  # fmt: skip
     merge[programs * group,](out, parts, lse, splits, group, head, 16)
 

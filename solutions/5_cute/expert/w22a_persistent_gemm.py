@@ -59,96 +59,96 @@ from kernelpath.lanes import cute as lane
 # Threads of a warpgroup.
 WARPGROUP = 128
 # Columns of a and rows of b in a stage: 128 bytes, the width of the widest swizzle.
-DEPTH = 64
+BLOCK_K = 64
 # The shape of a chunk. A consumer rounds and stores its 64 or more rows of the tile one chunk at a time.
-CHUNK = (64, 64)
+EPI_TILE = (64, 64)
 # Chunks that a consumer has in shared memory: one is written while the other is copied to out.
-BUFFERS = 2
+EPI_STAGES = 2
 # Height of a group of clusters, in clusters. Clusters that run together share a and b in L2.
-GROUP = 8
+GROUP_M = 8
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A tile of rows x columns per block, clusters of down x across blocks, and the number of stages.
+    """A tile of bM x bN per block, clusters of cluster_m x cluster_n blocks, and the number of stages.
 
-    parts: blocks of a cluster that share one tile, each with a part of k. Such a cluster has no other tile.
+    num_splits: blocks of a cluster that share one tile, each with a part of k. Such a cluster has no other tile.
     """
 
-    rows: int
-    columns: int
+    bM: int
+    bN: int
     stages: int
-    down: int
-    across: int
-    parts: int = 1
+    cluster_m: int
+    cluster_n: int
+    num_splits: int = 1
 
     @property
     def peers(self) -> int:
-        return self.down * self.across * self.parts
+        return self.cluster_m * self.cluster_n * self.num_splits
 
     @property
     def consumers(self) -> int:
-        return min(self.rows // 64, 2)
+        return min(self.bM // 64, 2)
 
 
 # The plans, and the share of the first plan's speed that each reaches if it leaves no SM idle.
 PLANS = {
-    Plan(128, 256, stages=4, down=2, across=1): 1.0,
-    Plan(128, 192, stages=4, down=2, across=1): 0.9,
-    Plan(128, 192, stages=4, down=1, across=2): 0.9,
-    Plan(128, 128, stages=6, down=2, across=1): 0.85,
-    Plan(128, 128, stages=6, down=1, across=2): 0.85,
-    Plan(64, 128, stages=8, down=2, across=1): 0.7,
-    Plan(64, 64, stages=12, down=1, across=1): 0.5,
+    Plan(128, 256, stages=4, cluster_m=2, cluster_n=1): 1.0,
+    Plan(128, 192, stages=4, cluster_m=2, cluster_n=1): 0.9,
+    Plan(128, 192, stages=4, cluster_m=1, cluster_n=2): 0.9,
+    Plan(128, 128, stages=6, cluster_m=2, cluster_n=1): 0.85,
+    Plan(128, 128, stages=6, cluster_m=1, cluster_n=2): 0.85,
+    Plan(64, 128, stages=8, cluster_m=2, cluster_n=1): 0.7,
+    Plan(64, 64, stages=12, cluster_m=1, cluster_n=1): 0.5,
 }
 # For at most 64 rows, where one of two vertical neighbors would have nothing to compute.
-FLAT = Plan(64, 128, stages=8, down=1, across=2)
+FLAT = Plan(64, 128, stages=8, cluster_m=1, cluster_n=2)
 # For at most 64 rows, where tiles of 128 columns would leave most SMs idle.
-NARROW = Plan(64, 64, stages=12, down=1, across=2)
+NARROW = Plan(64, 64, stages=12, cluster_m=1, cluster_n=2)
 # The same for k of at least LONG, where twice as many SMs load b.
-HALVES = Plan(64, 64, stages=11, down=1, across=1, parts=2)
+HALVES = Plan(64, 64, stages=11, cluster_m=1, cluster_n=1, num_splits=2)
 # The smallest k for which adding the accumulators of two halves pays off.
-LONG = 24 * DEPTH
+LONG = 24 * BLOCK_K
 
 
 @cute.jit
-def tile_of(plan: cutlass.Constexpr, number, here, down, across):
-    """Return the row and column of this block's tile, in tiles, for cluster tile `number` of down x across.
+def tile_of(plan: cutlass.Constexpr, number, cta, tiles_m, tiles_n):
+    """Return the row and column of this block's tile, in tiles, for cluster tile `number` of tiles_m x tiles_n.
 
-    here: The row and column of this block in its cluster. Clusters go down GROUP rows before the next column starts.
+    cta: The row and column of this block in its cluster. Clusters go down GROUP_M rows before the next column starts.
     """
-    first = number // (GROUP * across) * GROUP
-    within = number % (GROUP * across)
-    height = cutlass.min(down - first, GROUP)
-    return (first + within % height) * plan.down + here[0], within // height * plan.across + here[1]
+    first_m = number // (GROUP_M * tiles_n) * GROUP_M
+    within = number % (GROUP_M * tiles_n)
+    group_m = cutlass.min(tiles_m - first_m, GROUP_M)
+    return (first_m + within % group_m) * plan.cluster_m + cta[0], within // group_m * plan.cluster_n + cta[1]
 
 
 @cute.jit
-def produce(plan: cutlass.Constexpr, tiles, span, here, ring, copy_a, copy_b):
+def produce(plan: cutlass.Constexpr, tiles, span, cta, ring, copy_a, copy_b):
     """Fill the circular buffer from one warp. Each peer loads its part of a shared k-tile and multicasts it to all.
 
-    tiles: the first number, the end, the increment, and down and across for tile_of. span: the first step of DEPTH
+    tiles: the first number, end, increment, and tiles_m and tiles_n for tile_of. span: the first step of BLOCK_K
     along k, and the number of steps. ring: the mbarriers `full` and `empty`, plan.stages of each. copy_a: the TMA copy,
     its source [.., row, step] and its destination [.., stage]; copy_b likewise, with columns.
     """
-    (first, last, stride, down, across), (full, empty), (before, steps) = tiles, ring, span
-    (load_a, from_a, to_a), (load_b, from_b, to_b) = copy_a, copy_b
-    ranks = cute.make_layout((plan.down, plan.across, 1))
-    to_row = cute.make_layout_image_mask(ranks, (*here, 0), mode=1) if cutlass.const_expr(plan.across > 1) else None
-    to_column = cute.make_layout_image_mask(ranks, (*here, 0), mode=0) if cutlass.const_expr(plan.down > 1) else None
+    (first, last, stride, tiles_m, tiles_n), (full, empty), (k_begin, k_tiles) = tiles, ring, span
+    (tma_a, tAgA, tAsA), (tma_b, tBgB, tBsB) = copy_a, copy_b
+    ctas = cute.make_layout((plan.cluster_m, plan.cluster_n, 1))
+    to_row = cute.make_layout_image_mask(ctas, (*cta, 0), mode=1) if cutlass.const_expr(plan.cluster_n > 1) else None
+    to_column = cute.make_layout_image_mask(ctas, (*cta, 0), mode=0) if cutlass.const_expr(plan.cluster_m > 1) else None
     count = cutlass.Int32(0)
     for number in cutlass.range(first, last, stride, unroll=1):
-        row, column = tile_of(plan, number, here, down, across)
-        for step in cutlass.range(before, before + steps, unroll=1):
+        tile_m, tile_n = tile_of(plan, number, cta, tiles_m, tiles_n)
+        for k_tile in cutlass.range(k_begin, k_begin + k_tiles, unroll=1):
             stage, lap = count % plan.stages, count // plan.stages
             cute.arch.mbarrier_wait(empty + stage, lap % 2 ^ 1)
             with cute.arch.elect_one():
-                cute.arch.mbarrier_arrive_and_expect_tx(full + stage, 2 * DEPTH * (plan.rows + plan.columns))
-            cute.copy(load_a, from_a[None, row, step], to_a[None, stage], tma_bar_ptr=full + stage, mcast_mask=to_row)
+                cute.arch.mbarrier_arrive_and_expect_tx(full + stage, 2 * BLOCK_K * (plan.bM + plan.bN))
+            cute.copy(tma_a, tAgA[None, tile_m, k_tile], tAsA[None, stage], tma_bar_ptr=full + stage, mcast_mask=to_row)
             cute.copy(
-                load_b,
-                from_b[None, column, step],
-                to_b[None, stage],
+                tma_b,
+                tBgB[None, tile_n, k_tile],
+                tBsB[None, stage],
                 tma_bar_ptr=full + stage,
                 mcast_mask=to_column,
             )
@@ -156,207 +156,207 @@ def produce(plan: cutlass.Constexpr, tiles, span, here, ring, copy_a, copy_b):
 
 
 @cute.jit
-def consume(plan: cutlass.Constexpr, tiles, steps, here, ring, mma, of_a, of_b, shared_sums, epilogue):
+def consume(plan: cutlass.Constexpr, tiles, k_tiles, cta, ring, mma, tCrA, tCrB, shared_sums, epilogue):
     """Multiply the stages as they arrive, with one k-tile in flight, and store this consumer's part of the tile.
 
-    of_a, of_b: operands of mma in the ring [.., .., part of 16 along k, stage]. shared_sums: see gather.
+    tCrA, tCrB: operands of mma in the ring [.., .., part of 16 along k, stage]. shared_sums: see gather.
     """
-    (first, last, stride, down, across), (full, empty) = tiles, ring
-    thread, _, _ = cute.arch.thread_idx()
-    worker, peer = cute.arch.make_warp_uniform(thread // WARPGROUP) - 1, thread % 32
+    (first, last, stride, tiles_m, tiles_n), (full, empty) = tiles, ring
+    tidx, _, _ = cute.arch.thread_idx()
+    consumer, peer = cute.arch.make_warp_uniform(tidx // WARPGROUP) - 1, tidx % 32
     # One lane per peer tells the peers in this row or column of the cluster that they may load into the stage again.
-    tells = peer < plan.peers and (peer % plan.down == here[0] or peer // plan.down == here[1])
+    signals = peer < plan.peers and (peer % plan.cluster_m == cta[0] or peer // plan.cluster_m == cta[1])
     rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster())
-    if cutlass.const_expr(plan.parts > 1):
-        tells = peer == rank  # parts of k have no block of a or b in common
-    acc = cute.make_rmem_tensor(mma.partition_shape_C((plan.rows, plan.columns)), cutlass.Float32)
+    if cutlass.const_expr(plan.num_splits > 1):
+        signals = peer == rank  # parts of k have no block of a or b in common
+    acc = cute.make_rmem_tensor(mma.partition_shape_C((plan.bM, plan.bN)), cutlass.Float32)
     count = cutlass.Int32(0)
     for number in cutlass.range(first, last, stride, unroll=1):
-        for step in cutlass.range(steps, unroll=1):
+        for k_tile in cutlass.range(k_tiles, unroll=1):
             stage, lap = count % plan.stages, count // plan.stages
             cute.arch.mbarrier_wait(full + stage, lap % 2)
             warpgroup.fence()
-            mma.set(warpgroup.Field.ACCUMULATE, step > 0)
-            for part in cutlass.range_constexpr(DEPTH // 16):
-                cute.gemm(mma, acc, of_a[None, None, part, stage], of_b[None, None, part, stage], acc)
+            mma.set(warpgroup.Field.ACCUMULATE, k_tile > 0)
+            for k in cutlass.range_constexpr(BLOCK_K // 16):
+                cute.gemm(mma, acc, tCrA[None, None, k, stage], tCrB[None, None, k, stage], acc)
                 mma.set(warpgroup.Field.ACCUMULATE, True)
             warpgroup.commit_group()
             warpgroup.wait_group(1)
-            if step > 0 and tells:
+            if k_tile > 0 and signals:
                 cute.arch.mbarrier_arrive(empty + (count - 1) % plan.stages, peer)
             count += 1
         warpgroup.wait_group(0)
-        if tells:
+        if signals:
             cute.arch.mbarrier_arrive(empty + (count - 1) % plan.stages, peer)
-        row, column = tile_of(plan, number, here, down, across)
-        if cutlass.const_expr(plan.parts > 1):
+        tile_m, tile_n = tile_of(plan, number, cta, tiles_m, tiles_n)
+        if cutlass.const_expr(plan.num_splits > 1):
             gather(plan, rank, acc, shared_sums, (number - first) // stride)
             if rank == 0:
-                write(plan, worker, row, column, acc, epilogue)
+                write(plan, consumer, tile_m, tile_n, acc, epilogue)
         else:
-            write(plan, worker, row, column, acc, epilogue)
+            write(plan, consumer, tile_m, tile_n, acc, epilogue)
 
 
 @cute.jit
-def gather(plan: cutlass.Constexpr, part, acc, shared_sums, turn):
+def gather(plan: cutlass.Constexpr, split, acc, shared_sums, tile_count):
     """Add the accumulators of all parts of k to part 0's accumulators, always in the same order.
 
-    shared_sums: in the block of part 0, memory [4, thread, vector of 4 sums, part - 1], and the mbarriers `arrived`
-    (its bytes have arrived) and, in the other blocks, `free` (the bytes have been read). turn: of this block's tiles.
+    shared_sums: in the block of part 0, memory [4, thread, vector of 4 sums, split - 1], and the mbarriers `arrived`
+    (its bytes have arrived) and, in the other blocks, `free` (the bytes have been read). tile_count: of this block.
     """
     memory, arrived, free = shared_sums
-    thread = cute.arch.thread_idx()[0] - WARPGROUP
-    vectors, lane = cute.size(acc) // 4, thread % 32
+    tidx = cute.arch.thread_idx()[0] - WARPGROUP
+    vectors, lane = cute.size(acc) // 4, tidx % 32
     bits = cute.recast_tensor(acc, cutlass.Int32)
-    if part > 0:
-        cute.arch.mbarrier_wait(free, turn % 2 ^ 1)
+    if split > 0:
+        cute.arch.mbarrier_wait(free, tile_count % 2 ^ 1)
         for vector in cutlass.range_constexpr(vectors):
-            place = memory[None, thread, vector, part - 1].iterator
-            cute.arch.store_async_dsmem(place, tuple(bits[4 * vector + i] for i in range(4)), arrived, 0)
+            dst = memory[None, tidx, vector, split - 1].iterator
+            cute.arch.store_async_dsmem(dst, tuple(bits[4 * vector + i] for i in range(4)), arrived, 0)
     else:
-        if thread == 0:
+        if tidx == 0:
             cute.arch.mbarrier_arrive_and_expect_tx(arrived, 4 * cute.size(memory))
-        cute.arch.mbarrier_wait(arrived, turn % 2)
-        for other in cutlass.range_constexpr(plan.parts - 1):
+        cute.arch.mbarrier_wait(arrived, tile_count % 2)
+        for src_split in cutlass.range_constexpr(plan.num_splits - 1):
             for vector in cutlass.range_constexpr(vectors):
                 for i in cutlass.range_constexpr(4):
-                    acc[4 * vector + i] += memory[i, thread, vector, other]
+                    acc[4 * vector + i] += memory[i, tidx, vector, src_split]
         cute.arch.sync_warp()
-        if lane > 0 and lane < plan.parts:
+        if lane > 0 and lane < plan.num_splits:
             cute.arch.mbarrier_arrive(free, lane)
 
 
 @cute.jit
-def write(plan: cutlass.Constexpr, worker, row, column, acc, epilogue):
+def write(plan: cutlass.Constexpr, consumer, tile_m, tile_n, acc, epilogue):
     """Round a consumer's accumulators and store them in chunks. The last copies are still in flight when it returns.
 
-    acc: the consumer's accumulators, one chunk after the other. epilogue: the TMA copy, the consumer's BUFFERS in
+    acc: the consumer's accumulators, one chunk after the other. epilogue: the TMA copy, the consumer's EPI_STAGES in
     shared memory [64, 64, buffer], out as the copy addresses it, and an mma that has the accumulators of one chunk.
     """
     store, buffers, out, mma = epilogue
-    thread, _, _ = cute.arch.thread_idx()
-    leads = cute.arch.make_warp_uniform(thread // 32) % 4 == 0
+    tidx, _, _ = cute.arch.thread_idx()
+    is_leader = cute.arch.make_warp_uniform(tidx // 32) % 4 == 0
     atom = hopper.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, store.value_type, cutlass.Float32)
-    to_shared = cute.make_tiled_copy_C(atom, mma).get_slice(thread % WARPGROUP)
-    from_shared, to_out = cpasync.tma_partition(
+    to_smem = cute.make_tiled_copy_C(atom, mma).get_slice(tidx % WARPGROUP)
+    tCsC, tCgC = cpasync.tma_partition(
         store, 0, cute.make_layout(1), cute.group_modes(buffers, 0, 2), cute.group_modes(out, 0, 2)
     )
-    sums = cute.make_rmem_tensor(mma.partition_shape_C(CHUNK), cutlass.Float32)
-    rounded = cute.make_rmem_tensor_like(sums, store.value_type)
-    wide = plan.columns // CHUNK[1]
-    for chunk in cutlass.range_constexpr(cute.size(acc) // cute.size(sums)):
-        for i in cutlass.range_constexpr(cute.size(sums)):
-            sums[i] = acc[chunk * cute.size(sums) + i]
-        rounded.store(sums.load().to(store.value_type))
-        buffer = chunk % BUFFERS
-        if leads:
-            cute.arch.cp_async_bulk_wait_group(min(chunk, BUFFERS - 1), read=True)
-        cute.arch.barrier(barrier_id=1 + worker, number_of_threads=WARPGROUP)
-        cute.copy(atom, to_shared.retile(rounded), to_shared.partition_D(buffers)[None, None, None, buffer])
+    chunk_acc = cute.make_rmem_tensor(mma.partition_shape_C(EPI_TILE), cutlass.Float32)
+    rounded = cute.make_rmem_tensor_like(chunk_acc, store.value_type)
+    chunks_n = plan.bN // EPI_TILE[1]
+    for chunk in cutlass.range_constexpr(cute.size(acc) // cute.size(chunk_acc)):
+        for i in cutlass.range_constexpr(cute.size(chunk_acc)):
+            chunk_acc[i] = acc[chunk * cute.size(chunk_acc) + i]
+        rounded.store(chunk_acc.load().to(store.value_type))
+        buffer = chunk % EPI_STAGES
+        if is_leader:
+            cute.arch.cp_async_bulk_wait_group(min(chunk, EPI_STAGES - 1), read=True)
+        cute.arch.barrier(barrier_id=1 + consumer, number_of_threads=WARPGROUP)
+        cute.copy(atom, to_smem.retile(rounded), to_smem.partition_D(buffers)[None, None, None, buffer])
         cute.arch.fence_proxy("async.shared", space="cta")
-        cute.arch.barrier(barrier_id=1 + worker, number_of_threads=WARPGROUP)
-        if leads:
-            down = row * (plan.rows // CHUNK[0]) + chunk // wide * plan.consumers + worker
-            cute.copy(store, from_shared[None, buffer], to_out[None, down, column * wide + chunk % wide])
+        cute.arch.barrier(barrier_id=1 + consumer, number_of_threads=WARPGROUP)
+        if is_leader:
+            chunk_m = tile_m * (plan.bM // EPI_TILE[0]) + chunk // chunks_n * plan.consumers + consumer
+            cute.copy(store, tCsC[None, buffer], tCgC[None, chunk_m, tile_n * chunks_n + chunk % chunks_n])
             cute.arch.cp_async_bulk_commit_group()
 
 
 @cute.kernel
 def multiply(plan: cutlass.Constexpr, mma, chunk_mma, layouts, a, b, out):
     """Run one block per SM, with one warpgroup that loads and one or two that multiply."""
-    (of_a, of_b, of_out), (load_a, a), (load_b, b), (store, out) = layouts, a, b, out
-    thread, _, _ = cute.arch.thread_idx()
+    (layout_a, layout_b, layout_c), (tma_a, a), (tma_b, b), (store, out) = layouts, a, b, out
+    tidx, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
-    warp = cute.arch.make_warp_uniform(thread // 32)
+    warp_id = cute.arch.make_warp_uniform(tidx // 32)
     rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster())
-    here = rank % plan.down, rank // plan.down
-    if cutlass.const_expr(plan.parts > 1):
-        here = cutlass.Int32(0), cutlass.Int32(0)
+    cta = rank % plan.cluster_m, rank // plan.cluster_m
+    if cutlass.const_expr(plan.num_splits > 1):
+        cta = cutlass.Int32(0), cutlass.Int32(0)
 
     memory = SmemAllocator()
     full = memory.allocate_array(cutlass.Int64, plan.stages)
     empty = memory.allocate_array(cutlass.Int64, plan.stages)
     arrived = memory.allocate_array(cutlass.Int64, 1)
     free = memory.allocate_array(cutlass.Int64, 1)
-    shared_a = memory.allocate_tensor(load_a.value_type, of_a.outer, 1024, of_a.inner)
-    shared_b = memory.allocate_tensor(load_b.value_type, of_b.outer, 1024, of_b.inner)
-    shared_out = memory.allocate_tensor(store.value_type, of_out.outer, 1024, of_out.inner)
+    sA = memory.allocate_tensor(tma_a.value_type, layout_a.outer, 1024, layout_a.inner)
+    sB = memory.allocate_tensor(tma_b.value_type, layout_b.outer, 1024, layout_b.inner)
+    sC = memory.allocate_tensor(store.value_type, layout_c.outer, 1024, layout_c.inner)
     threads = WARPGROUP * plan.consumers
-    of_sums = cute.make_layout((4, threads, plan.rows * plan.columns // (4 * threads), max(plan.parts - 1, 1)))
-    sums = shared_out if plan.parts == 1 else memory.allocate_tensor(cutlass.Float32, of_sums, 128)
-    if warp == 0:
+    sums_layout = cute.make_layout((4, threads, plan.bM * plan.bN // (4 * threads), max(plan.num_splits - 1, 1)))
+    chunk_acc = sC if plan.num_splits == 1 else memory.allocate_tensor(cutlass.Float32, sums_layout, 128)
+    if warp_id == 0:
         with cute.arch.elect_one():
             for stage in cutlass.range_constexpr(plan.stages):
                 cute.arch.mbarrier_init(full + stage, 1)
-                cute.arch.mbarrier_init(empty + stage, 4 * plan.consumers * (plan.down + plan.across - 1))
+                cute.arch.mbarrier_init(empty + stage, 4 * plan.consumers * (plan.cluster_m + plan.cluster_n - 1))
             cute.arch.mbarrier_init(arrived, 1)
             cute.arch.mbarrier_init(free, 4 * plan.consumers)
         cute.arch.mbarrier_init_fence()
     cute.arch.cluster_arrive_relaxed()  # all peers must initialize their mbarriers before any block arrives
     cute.arch.cluster_wait()
 
-    down = cute.ceil_div(out.shape[0], plan.rows * plan.down)
-    across = cute.ceil_div(out.shape[1], plan.columns * plan.across)
-    tiles = block // plan.peers, down * across, blocks // plan.peers, down, across
-    steps = cute.ceil_div(a.shape[1], DEPTH)
-    each = cute.ceil_div(steps, plan.parts)
-    before = (rank * each) if plan.parts > 1 else cutlass.Int32(0)
-    steps = cutlass.min(each, steps - before)
-    if warp < 4:
+    tiles_m = cute.ceil_div(out.shape[0], plan.bM * plan.cluster_m)
+    tiles_n = cute.ceil_div(out.shape[1], plan.bN * plan.cluster_n)
+    tiles = block // plan.peers, tiles_m * tiles_n, blocks // plan.peers, tiles_m, tiles_n
+    k_tiles = cute.ceil_div(a.shape[1], BLOCK_K)
+    k_tiles_per_split = cute.ceil_div(k_tiles, plan.num_splits)
+    k_begin = (rank * k_tiles_per_split) if plan.num_splits > 1 else cutlass.Int32(0)
+    k_tiles = cutlass.min(k_tiles_per_split, k_tiles - k_begin)
+    if warp_id < 4:
         if cutlass.const_expr(plan.consumers > 1):
             cute.arch.setmaxregister_decrease(40)
-        if warp == 0:
-            blocks_a = cute.local_tile(a, (plan.rows, DEPTH), (None, None))
-            blocks_b = cute.local_tile(b, (plan.columns, DEPTH), (None, None))
-            to_a, from_a = cpasync.tma_partition(
-                load_a, here[1], cute.make_layout(plan.across),
-                cute.group_modes(shared_a, 0, 2), cute.group_modes(blocks_a, 0, 2),
+        if warp_id == 0:
+            gA = cute.local_tile(a, (plan.bM, BLOCK_K), (None, None))
+            gB = cute.local_tile(b, (plan.bN, BLOCK_K), (None, None))
+            tAsA, tAgA = cpasync.tma_partition(
+                tma_a, cta[1], cute.make_layout(plan.cluster_n),
+                cute.group_modes(sA, 0, 2), cute.group_modes(gA, 0, 2),
             )  # fmt: skip
-            to_b, from_b = cpasync.tma_partition(
-                load_b, here[0], cute.make_layout(plan.down),
-                cute.group_modes(shared_b, 0, 2), cute.group_modes(blocks_b, 0, 2),
+            tBsB, tBgB = cpasync.tma_partition(
+                tma_b, cta[0], cute.make_layout(plan.cluster_m),
+                cute.group_modes(sB, 0, 2), cute.group_modes(gB, 0, 2),
             )  # fmt: skip
-            produce(plan, tiles, (before, steps), here, (full, empty), (load_a, from_a, to_a), (load_b, from_b, to_b))
+            produce(plan, tiles, (k_begin, k_tiles), cta, (full, empty), (tma_a, tAgA, tAsA), (tma_b, tBgB, tBsB))
     else:
         if cutlass.const_expr(plan.consumers > 1):
             cute.arch.setmaxregister_increase(232)
-        mine = mma.get_slice(thread - WARPGROUP)
-        fragments_a = mma.make_fragment_A(mine.partition_A(shared_a))
-        fragments_b = mma.make_fragment_B(mine.partition_B(shared_b))
-        buffers = cute.local_tile(shared_out, (*CHUNK, BUFFERS), (0, 0, warp // 4 - 1))
-        chunks = cute.local_tile(out, CHUNK, (None, None))
+        thr_mma = mma.get_slice(tidx - WARPGROUP)
+        tCrA = mma.make_fragment_A(thr_mma.partition_A(sA))
+        tCrB = mma.make_fragment_B(thr_mma.partition_B(sB))
+        buffers = cute.local_tile(sC, (*EPI_TILE, EPI_STAGES), (0, 0, warp_id // 4 - 1))
+        chunks = cute.local_tile(out, EPI_TILE, (None, None))
         epilogue = store, buffers, chunks, chunk_mma
-        shared_sums = sums, arrived, free
-        consume(plan, tiles, steps, here, (full, empty), mma, fragments_a, fragments_b, shared_sums, epilogue)
-        if warp % 4 == 0:
+        shared_sums = chunk_acc, arrived, free
+        consume(plan, tiles, k_tiles, cta, (full, empty), mma, tCrA, tCrB, shared_sums, epilogue)
+        if warp_id % 4 == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
     cute.arch.cluster_arrive()  # a peer may still arrive at the mbarriers of a block that has finished
     cute.arch.cluster_wait()
 
 
 @cute.jit
-def gemm(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, processors: cutlass.Int32, plan: cutlass.Constexpr) -> None:
+def gemm(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, num_sms: cutlass.Int32, plan: cutlass.Constexpr) -> None:
     """out = a b^T for a [m, k], b [n, k] and out [m, n]."""
     dtype, acc_dtype = a.element_type, cutlass.Float32
     order_a, order_b, order_out = map(LayoutEnum.from_tensor, (a, b, out))
     majors = order_a.sm90_mma_major_mode(), order_b.sm90_mma_major_mode()
-    block = plan.rows, plan.columns, DEPTH
-    of_a = hopper.make_smem_layout_a(order_a, block, dtype, plan.stages)
-    of_b = hopper.make_smem_layout_b(order_b, block, dtype, plan.stages)
-    of_out = hopper.make_smem_layout_epi(dtype, order_out, CHUNK, BUFFERS * plan.consumers)
+    block = plan.bM, plan.bN, BLOCK_K
+    layout_a = hopper.make_smem_layout_a(order_a, block, dtype, plan.stages)
+    layout_b = hopper.make_smem_layout_b(order_b, block, dtype, plan.stages)
+    layout_c = hopper.make_smem_layout_epi(dtype, order_out, EPI_TILE, EPI_STAGES * plan.consumers)
     clusters = cutlass.min(
-        processors // plan.peers,
-        cute.ceil_div(out.shape[0], plan.rows * plan.down) * cute.ceil_div(out.shape[1], plan.columns * plan.across),
+        num_sms // plan.peers,
+        cute.ceil_div(out.shape[0], plan.bM * plan.cluster_m) * cute.ceil_div(out.shape[1], plan.bN * plan.cluster_n),
     )
     multiply(
         plan,
-        hopper.make_trivial_tiled_mma(dtype, dtype, *majors, acc_dtype, (plan.consumers, 1, 1), (64, plan.columns)),
-        hopper.make_trivial_tiled_mma(dtype, dtype, *majors, acc_dtype, (1, 1, 1), CHUNK),
-        (of_a, of_b, of_out),
-        load_of(a, of_a, (plan.rows, DEPTH), plan.across),
-        load_of(b, of_b, (plan.columns, DEPTH), plan.down),
-        cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), out, cute.select(of_out, [0, 1]), CHUNK),
+        hopper.make_trivial_tiled_mma(dtype, dtype, *majors, acc_dtype, (plan.consumers, 1, 1), (64, plan.bN)),
+        hopper.make_trivial_tiled_mma(dtype, dtype, *majors, acc_dtype, (1, 1, 1), EPI_TILE),
+        (layout_a, layout_b, layout_c),
+        load_of(a, layout_a, (plan.bM, BLOCK_K), plan.cluster_n),
+        load_of(b, layout_b, (plan.bN, BLOCK_K), plan.cluster_m),
+        cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), out, cute.select(layout_c, [0, 1]), EPI_TILE),
     ).launch(
         grid=[clusters * plan.peers, 1, 1],
         block=[WARPGROUP * (1 + plan.consumers), 1, 1],
@@ -375,9 +375,9 @@ def load_of(matrix, layout, block, peers):
 def copy_row(src: cute.Tensor, dst: cute.Tensor):
     """Copy 2048 elements of a row in each block."""
     row, part, _ = cute.arch.block_idx()
-    thread, _, _ = cute.arch.thread_idx()
+    tidx, _, _ = cute.arch.thread_idx()
     for i in cutlass.range_constexpr(8):
-        column = (part * 8 + i) * 256 + thread
+        column = (part * 8 + i) * 256 + tidx
         if column < src.shape[1]:
             dst[row, column] = src[row, column]
 
@@ -394,8 +394,8 @@ def matmul(a: torch.Tensor, b: torch.Tensor, plan=None) -> torch.Tensor:
     if out.numel() == 0 or k == 0:
         return out.zero_()
     target = out if n % 8 == 0 else pitched(out)
-    processors = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
-    lane.run(gemm, described(a), described(b.T), target, processors, plan or plan_for(processors, m, n, k))
+    num_sms = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
+    lane.run(gemm, described(a), described(b.T), target, num_sms, plan or plan_for(num_sms, m, n, k))
     if target is not out:
         lane.run(copy_rows, target, out)
     return out
@@ -405,11 +405,11 @@ def plan_for(processors: int, m: int, n: int, k: int) -> Plan:
     """Return the plan with the lowest estimate: the number of waves times the time of a tile."""
 
     def time(plan: Plan) -> float:
-        clusters = -(-m // (plan.rows * plan.down)) * -(-n // (plan.columns * plan.across))
-        return -(-clusters // (processors // plan.peers)) * plan.rows * plan.columns / PLANS[plan]
+        clusters = -(-m // (plan.bM * plan.cluster_m)) * -(-n // (plan.bN * plan.cluster_n))
+        return -(-clusters // (processors // plan.peers)) * plan.bM * plan.bN / PLANS[plan]
 
-    if m <= FLAT.rows:
-        if -(-n // NARROW.columns) > processors // 2:
+    if m <= FLAT.bM:
+        if -(-n // NARROW.bN) > processors // 2:
             return FLAT
         return HALVES if k >= LONG else NARROW
     return min(PLANS, key=time)
@@ -417,10 +417,10 @@ def plan_for(processors: int, m: int, n: int, k: int) -> Plan:
 
 def described(x: torch.Tensor) -> torch.Tensor:
     """Return x, or a copy whose rows or columns start at multiples of 16 bytes, as TMA requires."""
-    down, across = x.stride()
-    if across != 1:
+    stride_0, stride_1 = x.stride()
+    if stride_1 != 1:
         return described(x.T).T
-    if down % 8 == 0:
+    if stride_0 % 8 == 0:
         return x
     copy = pitched(x)
     lane.run(copy_rows, x, copy)

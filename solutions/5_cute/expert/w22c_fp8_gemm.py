@@ -62,13 +62,13 @@ WARPGROUP = 128
 # Warpgroups that multiply: 64 rows of the tile each.
 CONSUMERS = 2
 # Rows of a tile, and the depth of a stage, which is that of a block of scales of b.
-ROWS, DEPTH = 64 * CONSUMERS, 128
+ROWS, BLOCK_K = 64 * CONSUMERS, 128
 # Rows of a tile for each lane of a warp.
 ROWS_OF_LANE = ROWS // 32
 # The part of a tile that a consumer rounds and stores at once.
-CHUNK = (64, 64)
+EPI_TILE = (64, 64)
 # Height of a group of clusters, in clusters. Clusters that run together share a and b in L2.
-GROUP = 8
+GROUP_M = 8
 
 
 class Plan(NamedTuple):
@@ -79,7 +79,7 @@ class Plan(NamedTuple):
     The number of blocks along k, an even number, whose wgmmas a consumer issues with some always in flight.
     """
 
-    columns: int
+    bN: int
     stages: int
     peers: int
     blocks: int
@@ -91,12 +91,12 @@ FLAT = Plan(64, stages=8, peers=1, blocks=4)
 
 
 @cute.jit
-def tile_of(plan: cutlass.Constexpr, number, rank, down, across):
-    """Return the row and column of this block's tile for cluster tile `number` of down x across."""
-    first = number // (GROUP * across) * GROUP
-    within = number % (GROUP * across)
-    height = cutlass.min(down - first, GROUP)
-    return (first + within % height) * plan.peers + rank, within // height
+def tile_of(plan: cutlass.Constexpr, number, rank, tiles_m, tiles_n):
+    """Return the row and column of this block's tile for cluster tile `number` of tiles_m x tiles_n."""
+    first_m = number // (GROUP_M * tiles_n) * GROUP_M
+    within = number % (GROUP_M * tiles_n)
+    group_m = cutlass.min(tiles_m - first_m, GROUP_M)
+    return (first_m + within % group_m) * plan.peers + rank, within // group_m
 
 
 @cute.jit
@@ -110,64 +110,64 @@ def after(plan: cutlass.Constexpr, stage, phase):
 
 
 @cute.jit
-def produce(plan: cutlass.Constexpr, tiles, steps, rank, ring, copy_a, copy_b):
+def produce(plan: cutlass.Constexpr, tiles, k_tiles, rank, ring, copy_a, copy_b):
     """Fill the circular buffer from one warp. Each block loads its part of b and multicasts it to the cluster."""
-    (first, last, stride, down, across), (full, empty) = tiles, ring
-    (load_a, from_a, to_a), (load_b, from_b, to_b) = copy_a, copy_b
-    everyone = cutlass.Int16((1 << plan.peers) - 1) if cutlass.const_expr(plan.peers > 1) else None
+    (first, last, stride, tiles_m, tiles_n), (full, empty) = tiles, ring
+    (atom_a, tAgA, tAsA), (atom_b, tBgB, tBsB) = copy_a, copy_b
+    mcast_mask = cutlass.Int16((1 << plan.peers) - 1) if cutlass.const_expr(plan.peers > 1) else None
     stage, phase = cutlass.Int32(0), cutlass.Int32(0)
     for number in cutlass.range(first, last, stride, unroll=1):
-        row, column = tile_of(plan, number, rank, down, across)
-        for step in cutlass.range(steps, unroll=1):
+        tile_m, tile_n = tile_of(plan, number, rank, tiles_m, tiles_n)
+        for k_tile in cutlass.range(k_tiles, unroll=1):
             cute.arch.mbarrier_wait(empty + stage, phase ^ 1)
             with cute.arch.elect_one():
-                cute.arch.mbarrier_arrive_and_expect_tx(full + stage, (ROWS + plan.columns) * DEPTH)
-            cute.copy(load_a, from_a[None, row, step], to_a[None, stage], tma_bar_ptr=full + stage)
+                cute.arch.mbarrier_arrive_and_expect_tx(full + stage, (ROWS + plan.bN) * BLOCK_K)
+            cute.copy(atom_a, tAgA[None, tile_m, k_tile], tAsA[None, stage], tma_bar_ptr=full + stage)
             cute.copy(
-                load_b, from_b[None, column, step], to_b[None, stage], tma_bar_ptr=full + stage, mcast_mask=everyone
+                atom_b, tBgB[None, tile_n, k_tile], tBsB[None, stage], tma_bar_ptr=full + stage, mcast_mask=mcast_mask
             )
             stage, phase = after(plan, stage, phase)
 
 
 @cute.jit
-def scales_of(plan: cutlass.Constexpr, step, row, column, own, scales):
-    """Load the scales of two blocks along k: those of every 32nd row, starting at row `own`, and then the one of b.
+def scales_of(plan: cutlass.Constexpr, k_block_begin, tile_m, tile_n, lane, scales):
+    """Load the scales of two blocks along k: those of every 32nd row, starting at row `lane`, and then the one of b.
 
     Rows past the end use the scale of the last row, and steps past k those of the last step. Their results are not
     stored.
     """
     scale_a, scale_b, m, blocks = scales
-    found = cute.make_rmem_tensor((ROWS_OF_LANE + 1, 2), cutlass.Float32)
+    loaded = cute.make_rmem_tensor((ROWS_OF_LANE + 1, 2), cutlass.Float32)
     for block in cutlass.range_constexpr(2):
-        at = cutlass.min(step + block, blocks - 1)
+        k_block = cutlass.min(k_block_begin + block, blocks - 1)
         for i in cutlass.range_constexpr(ROWS_OF_LANE):
-            found[i, block] = scale_a[at * m + cutlass.min(row * ROWS + 32 * i + own, m - 1)]
-        found[ROWS_OF_LANE, block] = scale_b[column * plan.columns // DEPTH * blocks + at]
-    return found
+            loaded[i, block] = scale_a[k_block * m + cutlass.min(tile_m * ROWS + 32 * i + lane, m - 1)]
+        loaded[ROWS_OF_LANE, block] = scale_b[tile_n * plan.bN // BLOCK_K * blocks + k_block]
+    return loaded
 
 
 @cute.jit
-def prepare(plan: cutlass.Constexpr, tiles, steps, rank, ring, scales, factors):
+def prepare(plan: cutlass.Constexpr, tiles, k_tiles, rank, ring, scales, factors):
     """Store the factors of each stage's rows next to it, from one warp that loads scales one iteration ahead.
 
     Rows r and r + 8 belong to the same threads. Their factors are adjacent, and are loaded at once.
     """
-    (first, last, stride, down, across), (full, empty) = tiles, ring
-    thread, _, _ = cute.arch.thread_idx()
-    own = thread % 32
-    place = own // 16 * 16 + own % 8 * 2 + own // 8 % 2
+    (first, last, stride, tiles_m, tiles_n), (full, empty) = tiles, ring
+    tidx, _, _ = cute.arch.thread_idx()
+    lane = tidx % 32
+    slot = lane // 16 * 16 + lane % 8 * 2 + lane // 8 % 2
     stage, phase = cutlass.Int32(0), cutlass.Int32(0)
     for number in cutlass.range(first, last, stride, unroll=1):
-        row, column = tile_of(plan, number, rank, down, across)
-        upcoming = scales_of(plan, 0, row, column, own, scales)
-        of_blocks = cute.make_rmem_tensor_like(upcoming)
-        for step in cutlass.range(0, steps, 2, unroll=1):
-            of_blocks.store(upcoming.load())
-            upcoming.store(scales_of(plan, step + 2, row, column, own, scales).load())
+        tile_m, tile_n = tile_of(plan, number, rank, tiles_m, tiles_n)
+        next_scales = scales_of(plan, 0, tile_m, tile_n, lane, scales)
+        block_scales = cute.make_rmem_tensor_like(next_scales)
+        for k_tile in cutlass.range(0, k_tiles, 2, unroll=1):
+            block_scales.store(next_scales.load())
+            next_scales.store(scales_of(plan, k_tile + 2, tile_m, tile_n, lane, scales).load())
             for block in cutlass.range_constexpr(2):
                 cute.arch.mbarrier_wait(empty + stage, phase ^ 1)
                 for i in cutlass.range_constexpr(ROWS_OF_LANE):
-                    factors[32 * i + place, stage] = of_blocks[i, block] * of_blocks[ROWS_OF_LANE, block]
+                    factors[32 * i + slot, stage] = block_scales[i, block] * block_scales[ROWS_OF_LANE, block]
                 cute.arch.sync_warp()
                 with cute.arch.elect_one():
                     cute.arch.mbarrier_arrive(full + stage)
@@ -182,25 +182,25 @@ def promote(acc, part, factors):
 
 
 @cute.jit
-def consume(plan: cutlass.Constexpr, tiles, steps, rank, ring, mmas, operands, factors, epilogue):
+def consume(plan: cutlass.Constexpr, tiles, k_tiles, rank, ring, mmas, operands, factors, epilogue):
     """Compute a consumer's part of each tile, plan.blocks along k at a time and the rest 2 at a time, and store it."""
-    first, last, stride, down, across = tiles
-    thread, _, _ = cute.arch.thread_idx()
-    worker = cute.arch.make_warp_uniform(thread // WARPGROUP) - 1
-    places = mmas[0].get_slice(thread - WARPGROUP).partition_C(cute.make_identity_tensor((ROWS, plan.columns)))
-    acc = cute.make_rmem_tensor(mmas[0].partition_shape_C((ROWS, plan.columns)), cutlass.Float32)
+    first, last, stride, tiles_m, tiles_n = tiles
+    tidx, _, _ = cute.arch.thread_idx()
+    consumer = cute.arch.make_warp_uniform(tidx // WARPGROUP) - 1
+    tCcC = mmas[0].get_slice(tidx - WARPGROUP).partition_C(cute.make_identity_tensor((ROWS, plan.bN)))
+    acc = cute.make_rmem_tensor(mmas[0].partition_shape_C((ROWS, plan.bN)), cutlass.Float32)
     parts = cute.make_rmem_tensor_like(acc), cute.make_rmem_tensor_like(acc)
     stage, phase = cutlass.Int32(0), cutlass.Int32(0)
-    in_turns = steps // plan.blocks * plan.blocks
+    in_turns = k_tiles // plan.blocks * plan.blocks
     for number in cutlass.range(first, last, stride, unroll=1):
-        row, column = tile_of(plan, number, rank, down, across)
+        tile_m, tile_n = tile_of(plan, number, rank, tiles_m, tiles_n)
         acc.fill(0.0)
-        sums = acc, parts, places[0][0]
+        sums = acc, parts, tCcC[0][0]
         for _ in cutlass.range(0, in_turns, plan.blocks, unroll=1):
             stage, phase = turn(plan, plan.blocks, ring, stage, phase, mmas, operands, sums, factors)
-        for _ in cutlass.range(in_turns, steps, 2, unroll=1):
+        for _ in cutlass.range(in_turns, k_tiles, 2, unroll=1):
             stage, phase = turn(plan, 2, ring, stage, phase, mmas, operands, sums, factors)
-        write(plan, worker, row, column, acc, epilogue)
+        write(plan, consumer, tile_m, tile_n, acc, epilogue)
 
 
 def turn(plan, blocks, ring, stage, phase, mmas, operands, sums, factors):
@@ -209,7 +209,7 @@ def turn(plan, blocks, ring, stage, phase, mmas, operands, sums, factors):
     Two sets of partial accumulators alternate. The code of all blocks is unrolled, because at the back edge of a loop,
     ptxas would copy a set and make the tensor cores wait for the copy.
     """
-    (full, empty), (acc, parts, row) = ring, sums
+    (full, empty), (acc, parts, tile_m) = ring, sums
     at = [(stage, phase)]
     for _ in range(blocks):
         at.append(after(plan, *at[-1]))
@@ -218,12 +218,12 @@ def turn(plan, blocks, ring, stage, phase, mmas, operands, sums, factors):
         stage = at[block][0]
         if block + 1 < blocks:
             issue(at[block + 1], full, mmas, operands, parts[(block + 1) % 2])
-        of_rows = cute.make_rmem_tensor(2, cutlass.Float32)
+        row_scales = cute.make_rmem_tensor(2, cutlass.Float32)
         pairs = cute.logical_divide(factors[None, stage], cute.make_layout(2))
-        cute.autovec_copy(pairs[None, row // 16 * 8 + row % 8], of_rows)
+        cute.autovec_copy(pairs[None, tile_m // 16 * 8 + tile_m % 8], row_scales)
         warpgroup.wait_group(1 if block + 1 < blocks else 0)
         release(plan, empty + stage)
-        promote(acc, parts[block % 2], of_rows)
+        promote(acc, parts[block % 2], row_scales)
     return at[-1]
 
 
@@ -232,8 +232,8 @@ def issue(at, full, mmas, operands, part):
     (stage, phase), (a, b) = at, operands
     cute.arch.mbarrier_wait(full + stage, phase)
     warpgroup.fence()
-    for deep in range(DEPTH // 32):
-        cute.gemm(mmas[deep > 0], part, a[None, None, deep, stage], b[None, None, deep, stage], part)
+    for k in range(BLOCK_K // 32):
+        cute.gemm(mmas[k > 0], part, a[None, None, k, stage], b[None, None, k, stage], part)
     warpgroup.commit_group()
 
 
@@ -246,42 +246,42 @@ def release(plan: cutlass.Constexpr, barrier):
 
 
 @cute.jit
-def write(plan: cutlass.Constexpr, worker, row, column, acc, epilogue):
+def write(plan: cutlass.Constexpr, consumer, tile_m, tile_n, acc, epilogue):
     """Round the accumulators and store them in chunks through swizzled shared memory, while the next tile starts."""
     store, buffer, out, mma = epilogue
-    thread, _, _ = cute.arch.thread_idx()
-    leads = cute.arch.make_warp_uniform(thread // 32) % 4 == 0
+    tidx, _, _ = cute.arch.thread_idx()
+    is_leader = cute.arch.make_warp_uniform(tidx // 32) % 4 == 0
     atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), store.value_type)
-    to_shared = cute.make_tiled_copy_C(atom, mma).get_slice(thread % WARPGROUP)
-    from_shared, to_out = cpasync.tma_partition(
+    to_smem = cute.make_tiled_copy_C(atom, mma).get_slice(tidx % WARPGROUP)
+    tCsC, tCgC = cpasync.tma_partition(
         store, 0, cute.make_layout(1), cute.group_modes(buffer, 0, 2), cute.group_modes(out, 0, 2)
     )
-    sums = cute.make_rmem_tensor(mma.partition_shape_C(CHUNK), cutlass.Float32)
-    rounded = cute.make_rmem_tensor_like(sums, store.value_type)
-    chunks = plan.columns // CHUNK[1]
+    chunk_acc = cute.make_rmem_tensor(mma.partition_shape_C(EPI_TILE), cutlass.Float32)
+    rounded = cute.make_rmem_tensor_like(chunk_acc, store.value_type)
+    chunks = plan.bN // EPI_TILE[1]
     for chunk in cutlass.range_constexpr(chunks):
-        for i in cutlass.range_constexpr(cute.size(sums)):
-            sums[i] = acc[chunk * cute.size(sums) + i]
-        rounded.store(sums.load().to(store.value_type))
-        if leads:
+        for i in cutlass.range_constexpr(cute.size(chunk_acc)):
+            chunk_acc[i] = acc[chunk * cute.size(chunk_acc) + i]
+        rounded.store(chunk_acc.load().to(store.value_type))
+        if is_leader:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
-        cute.arch.barrier(barrier_id=1 + worker, number_of_threads=WARPGROUP)
-        cute.copy(atom, to_shared.retile(rounded), to_shared.partition_D(buffer)[None, None, None, 0])
+        cute.arch.barrier(barrier_id=1 + consumer, number_of_threads=WARPGROUP)
+        cute.copy(atom, to_smem.retile(rounded), to_smem.partition_D(buffer)[None, None, None, 0])
         cute.arch.fence_proxy("async.shared", space="cta")
-        cute.arch.barrier(barrier_id=1 + worker, number_of_threads=WARPGROUP)
-        if leads:
-            cute.copy(store, from_shared[None, 0], to_out[None, row * CONSUMERS + worker, column * chunks + chunk])
+        cute.arch.barrier(barrier_id=1 + consumer, number_of_threads=WARPGROUP)
+        if is_leader:
+            cute.copy(store, tCsC[None, 0], tCgC[None, tile_m * CONSUMERS + consumer, tile_n * chunks + chunk])
             cute.arch.cp_async_bulk_commit_group()
 
 
 @cute.kernel
 def multiply(plan: cutlass.Constexpr, mmas, chunk_mma, layouts, a, b, scale_a, scale_b, out):
     """Run one block per SM, with two warps that load and two warpgroups that multiply."""
-    (of_a, of_b, of_out), (load_a, a), (load_b, b), (store, out) = layouts, a, b, out
-    thread, _, _ = cute.arch.thread_idx()
+    (layout_a, layout_b, layout_c), (atom_a, a), (atom_b, b), (store, out) = layouts, a, b, out
+    tidx, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
-    warp_number = cute.arch.make_warp_uniform(thread // 32)
+    warp_id = cute.arch.make_warp_uniform(tidx // 32)
     rank = cutlass.Int32(0)
     if cutlass.const_expr(plan.peers > 1):
         rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster())
@@ -289,11 +289,11 @@ def multiply(plan: cutlass.Constexpr, mmas, chunk_mma, layouts, a, b, scale_a, s
     memory = SmemAllocator()
     full = memory.allocate_array(cutlass.Int64, plan.stages)
     empty = memory.allocate_array(cutlass.Int64, plan.stages)
-    shared_a = memory.allocate_tensor(load_a.value_type, of_a.outer, 1024, of_a.inner)
-    shared_b = memory.allocate_tensor(load_b.value_type, of_b.outer, 1024, of_b.inner)
-    shared_out = memory.allocate_tensor(store.value_type, of_out.outer, 1024, of_out.inner)
+    sA = memory.allocate_tensor(atom_a.value_type, layout_a.outer, 1024, layout_a.inner)
+    sB = memory.allocate_tensor(atom_b.value_type, layout_b.outer, 1024, layout_b.inner)
+    sC = memory.allocate_tensor(store.value_type, layout_c.outer, 1024, layout_c.inner)
     factors = memory.allocate_tensor(cutlass.Float32, cute.make_layout((ROWS, plan.stages)), 16)
-    if warp_number == 0:
+    if warp_id == 0:
         with cute.arch.elect_one():
             for stage in cutlass.range_constexpr(plan.stages):
                 cute.arch.mbarrier_init(full + stage, 2)  # the TMA copies, and the factors
@@ -302,39 +302,39 @@ def multiply(plan: cutlass.Constexpr, mmas, chunk_mma, layouts, a, b, scale_a, s
     cute.arch.cluster_arrive_relaxed()  # all peers must initialize their mbarriers before any block arrives
     cute.arch.cluster_wait()
 
-    down, across = cute.ceil_div(out.shape[0], ROWS * plan.peers), cute.ceil_div(out.shape[1], plan.columns)
-    tiles = block // plan.peers, down * across, blocks // plan.peers, down, across
-    blocks_of_k = cute.ceil_div(a.shape[1], DEPTH)
-    steps = (blocks_of_k + 1) // 2 * 2  # TMA fills the part past k with 0
+    tiles_m, tiles_n = cute.ceil_div(out.shape[0], ROWS * plan.peers), cute.ceil_div(out.shape[1], plan.bN)
+    tiles = block // plan.peers, tiles_m * tiles_n, blocks // plan.peers, tiles_m, tiles_n
+    blocks_of_k = cute.ceil_div(a.shape[1], BLOCK_K)
+    k_tiles = (blocks_of_k + 1) // 2 * 2  # TMA fills the part past k with 0
     scales = scale_a, scale_b, out.shape[0], blocks_of_k
-    if warp_number < 4:
+    if warp_id < 4:
         cute.arch.setmaxregister_decrease(40)
-        if warp_number == 0:
-            to_a, from_a = cpasync.tma_partition(
-                *(load_a, 0, cute.make_layout(1), cute.group_modes(shared_a, 0, 2)),
-                cute.group_modes(cute.local_tile(a, (ROWS, DEPTH), (None, None)), 0, 2),
+        if warp_id == 0:
+            tAsA, tAgA = cpasync.tma_partition(
+                *(atom_a, 0, cute.make_layout(1), cute.group_modes(sA, 0, 2)),
+                cute.group_modes(cute.local_tile(a, (ROWS, BLOCK_K), (None, None)), 0, 2),
             )
-            to_b, from_b = cpasync.tma_partition(
-                *(load_b, rank, cute.make_layout(plan.peers), cute.group_modes(shared_b, 0, 2)),
-                cute.group_modes(cute.local_tile(b, (plan.columns, DEPTH), (None, None)), 0, 2),
+            tBsB, tBgB = cpasync.tma_partition(
+                *(atom_b, rank, cute.make_layout(plan.peers), cute.group_modes(sB, 0, 2)),
+                cute.group_modes(cute.local_tile(b, (plan.bN, BLOCK_K), (None, None)), 0, 2),
             )
-            produce(plan, tiles, steps, rank, (full, empty), (load_a, from_a, to_a), (load_b, from_b, to_b))
-        if warp_number == 1:
-            prepare(plan, tiles, steps, rank, (full, empty), scales, factors)
+            produce(plan, tiles, k_tiles, rank, (full, empty), (atom_a, tAgA, tAsA), (atom_b, tBgB, tBsB))
+        if warp_id == 1:
+            prepare(plan, tiles, k_tiles, rank, (full, empty), scales, factors)
     else:
         cute.arch.setmaxregister_increase(232)
         # The first wgmma of a block overwrites the accumulators, and the others add to them.
         mmas[0].set(warpgroup.Field.ACCUMULATE, False)
         mmas[1].set(warpgroup.Field.ACCUMULATE, True)
-        mine = mmas[0].get_slice(thread - WARPGROUP)
+        thr_mma = mmas[0].get_slice(tidx - WARPGROUP)
         operands = (
-            mmas[0].make_fragment_A(mine.partition_A(shared_a)),
-            mmas[0].make_fragment_B(mine.partition_B(shared_b)),
+            mmas[0].make_fragment_A(thr_mma.partition_A(sA)),
+            mmas[0].make_fragment_B(thr_mma.partition_B(sB)),
         )
-        buffer = cute.local_tile(shared_out, (*CHUNK, 1), (0, 0, warp_number // 4 - 1))
-        epilogue = store, buffer, cute.local_tile(out, CHUNK, (None, None)), chunk_mma
-        consume(plan, tiles, steps, rank, (full, empty), mmas, operands, factors, epilogue)
-        if warp_number % 4 == 0:
+        buffer = cute.local_tile(sC, (*EPI_TILE, 1), (0, 0, warp_id // 4 - 1))
+        epilogue = store, buffer, cute.local_tile(out, EPI_TILE, (None, None)), chunk_mma
+        consume(plan, tiles, k_tiles, rank, (full, empty), mmas, operands, factors, epilogue)
+        if warp_id % 4 == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
     cute.arch.cluster_arrive()  # a peer may still arrive at the mbarriers of a block that has finished
     cute.arch.cluster_wait()
@@ -347,31 +347,31 @@ def gemm(
     scale_a: cute.Tensor,
     scale_b: cute.Tensor,
     out: cute.Tensor,
-    processors: cutlass.Int32,
+    num_sms: cutlass.Int32,
     plan: cutlass.Constexpr,
 ) -> None:
     """Launch out = a b^T with scales, for a [m, k], b [n, k] and out [m, n]. Scales are one-dimensional."""
     dtype, row_major = a.element_type, LayoutEnum.ROW_MAJOR
     majors = row_major.sm90_mma_major_mode(), row_major.sm90_mma_major_mode()
-    tile = ROWS, plan.columns, DEPTH
-    of_a = hopper.make_smem_layout_a(row_major, tile, dtype, plan.stages)
-    of_b = hopper.make_smem_layout_b(row_major, tile, dtype, plan.stages)
-    of_out = hopper.make_smem_layout_epi(out.element_type, row_major, CHUNK, CONSUMERS)
+    tile = ROWS, plan.bN, BLOCK_K
+    layout_a = hopper.make_smem_layout_a(row_major, tile, dtype, plan.stages)
+    layout_b = hopper.make_smem_layout_b(row_major, tile, dtype, plan.stages)
+    layout_c = hopper.make_smem_layout_epi(out.element_type, row_major, EPI_TILE, CONSUMERS)
     load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
     to_all = cpasync.CopyBulkTensorTileG2SMulticastOp() if cutlass.const_expr(plan.peers > 1) else load
-    down, across = cute.ceil_div(out.shape[0], ROWS * plan.peers), cute.ceil_div(out.shape[1], plan.columns)
-    columns = 64, plan.columns
+    tiles_m, tiles_n = cute.ceil_div(out.shape[0], ROWS * plan.peers), cute.ceil_div(out.shape[1], plan.bN)
+    columns = 64, plan.bN
     multiply(
         plan,
         [hopper.make_trivial_tiled_mma(dtype, dtype, *majors, cutlass.Float32, (CONSUMERS, 1, 1), columns)] * 2,
-        hopper.make_trivial_tiled_mma(dtype, dtype, *majors, cutlass.Float32, (1, 1, 1), CHUNK),
-        (of_a, of_b, of_out),
-        cpasync.make_tiled_tma_atom(load, a, cute.select(of_a, [0, 1]), (ROWS, DEPTH)),
-        cpasync.make_tiled_tma_atom(to_all, b, cute.select(of_b, [0, 1]), tile[1:], num_multicast=plan.peers),
+        hopper.make_trivial_tiled_mma(dtype, dtype, *majors, cutlass.Float32, (1, 1, 1), EPI_TILE),
+        (layout_a, layout_b, layout_c),
+        cpasync.make_tiled_tma_atom(load, a, cute.select(layout_a, [0, 1]), (ROWS, BLOCK_K)),
+        cpasync.make_tiled_tma_atom(to_all, b, cute.select(layout_b, [0, 1]), tile[1:], num_multicast=plan.peers),
         *(scale_a, scale_b),
-        cpasync.make_tiled_tma_atom(store, out, cute.select(of_out, [0, 1]), CHUNK),
+        cpasync.make_tiled_tma_atom(store, out, cute.select(layout_c, [0, 1]), EPI_TILE),
     ).launch(
-        grid=[cutlass.min(processors // plan.peers, down * across) * plan.peers, 1, 1],
+        grid=[cutlass.min(num_sms // plan.peers, tiles_m * tiles_n) * plan.peers, 1, 1],
         block=[WARPGROUP * (1 + CONSUMERS), 1, 1],
         cluster=[plan.peers, 1, 1],
         min_blocks_per_mp=1,
@@ -382,6 +382,6 @@ def fp8_gemm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: t
     out = torch.empty(len(a), len(b), dtype=torch.bfloat16, device=a.device)
     if out.numel() == 0 or a.shape[1] == 0:
         return out.zero_()
-    processors = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
-    lane.run(gemm, a, b, scale_a.view(-1), scale_b.view(-1), out, processors, FLAT if len(a) <= ROWS else SQUARE)
+    num_sms = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
+    lane.run(gemm, a, b, scale_a.view(-1), scale_b.view(-1), out, num_sms, FLAT if len(a) <= ROWS else SQUARE)
     return out

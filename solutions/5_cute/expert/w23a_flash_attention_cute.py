@@ -133,7 +133,7 @@ def forward(
     out: cute.Tensor,
     lse: cute.Tensor,
     counter: cute.Tensor,
-    most_blocks: cutlass.Int32,
+    max_blocks: cutlass.Int32,
     section: cutlass.Int32,
     plan: cutlass.Constexpr,
 ):
@@ -145,19 +145,19 @@ def forward(
     rows, columns = LayoutEnum.ROW_MAJOR, LayoutEnum.COL_MAJOR
     qk_tile, pv_tile = (QUERIES, plan.keys, plan.head), (QUERIES, plan.head, plan.keys)
     # One stage holds a tile of keys or of values: the same bytes, which the second GEMM reads transposed.
-    of_q = hopper.make_smem_layout_a(rows, qk_tile, BF16, plan.consumers)
-    of_k = hopper.make_smem_layout_b(rows, qk_tile, BF16, plan.stages)
-    of_v = hopper.make_smem_layout_b(columns, pv_tile, BF16, plan.stages)
-    box_q, box_kv = cute.select(of_q, mode=[0, 1]), cute.select(of_k, mode=[0, 1])
+    layout_q = hopper.make_smem_layout_a(rows, qk_tile, BF16, plan.consumers)
+    layout_k = hopper.make_smem_layout_b(rows, qk_tile, BF16, plan.stages)
+    layout_v = hopper.make_smem_layout_b(columns, pv_tile, BF16, plan.stages)
+    box_q, box_kv = cute.select(layout_q, mode=[0, 1]), cute.select(layout_k, mode=[0, 1])
     load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
     tiles = cute.ceil_div(q.shape[0], plan.queries) * q.shape[2]
-    blocks = cutlass.min(tiles, most_blocks)
+    blocks = cutlass.min(tiles, max_blocks)
     attend(
         cpasync.make_tiled_tma_atom(load, q, box_q, (QUERIES, plan.head)),
         cpasync.make_tiled_tma_atom(load, k, box_kv, (plan.keys, plan.head)),
         cpasync.make_tiled_tma_atom(load, v, box_kv, (plan.keys, plan.head)),
         cpasync.make_tiled_tma_atom(store, out, box_q, (QUERIES, plan.head)),
-        (of_q, of_k, of_v),
+        (layout_q, layout_k, layout_v),
         lse,
         counter,
         section,
@@ -169,20 +169,20 @@ def forward(
 @cute.kernel
 def attend(q, k, v, out, layouts, lse, counter, section, group, plan: cutlass.Constexpr):
     """Run the producer in warp 0, whose warpgroup gives up registers for the consumers, and consumers in the others."""
-    of_q, of_k, of_v = layouts
-    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    layout_q, layout_k, layout_v = layouts
+    warp_id = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     memory = SmemAllocator()
     barriers_q = memory.allocate_array(cutlass.Int64, 2 * plan.consumers)
     barriers_kv = memory.allocate_array(cutlass.Int64, 2 * plan.stages)
     handover = memory.allocate_array(cutlass.Int64, 2)  # the next tile's number is there; every warp has read it
     next_tile = memory.allocate_tensor(cutlass.Int32, cute.make_layout(1), 8)
-    shared_q = memory.allocate_tensor(BF16, of_q.outer, 1024, of_q.inner)
-    shared_k = memory.allocate_tensor(BF16, of_k.outer, 1024, of_k.inner)
-    shared_v = cute.make_tensor(cute.recast_ptr(shared_k.iterator, of_v.inner), of_v.outer)
-    shared_out = memory.allocate_tensor(BF16, of_q.outer, 1024, of_q.inner)
-    queries = stages_of(barriers_q, plan.consumers, 1, of_q)  # one for each consumer
-    ring = stages_of(barriers_kv, plan.stages, plan.consumers, of_k)
-    if warp == 0:
+    sQ = memory.allocate_tensor(BF16, layout_q.outer, 1024, layout_q.inner)
+    sK = memory.allocate_tensor(BF16, layout_k.outer, 1024, layout_k.inner)
+    sV = cute.make_tensor(cute.recast_ptr(sK.iterator, layout_v.inner), layout_v.outer)
+    sO = memory.allocate_tensor(BF16, layout_q.outer, 1024, layout_q.inner)
+    q_pipeline = stages_of(barriers_q, plan.consumers, 1, layout_q)  # one for each consumer
+    kv_pipeline = stages_of(barriers_kv, plan.stages, plan.consumers, layout_k)
+    if warp_id == 0:
         with cute.arch.elect_one():
             cute.arch.mbarrier_init(handover, 1)
             cute.arch.mbarrier_init(handover + 1, 4 * plan.consumers)
@@ -190,15 +190,15 @@ def attend(q, k, v, out, layouts, lse, counter, section, group, plan: cutlass.Co
     cute.arch.sync_threads()
     tiles = counter, handover, next_tile, section
 
-    if warp < 4:
+    if warp_id < 4:
         if cutlass.const_expr(REGISTERS[plan.consumers]):
             cute.arch.setmaxregister_decrease(REGISTERS[plan.consumers][0])
-        if warp == 0:
-            produce(tiles, queries, ring, q, k, v, shared_q, shared_k, group, plan)
+        if warp_id == 0:
+            produce(tiles, q_pipeline, kv_pipeline, q, k, v, sQ, sK, group, plan)
     else:
         if cutlass.const_expr(REGISTERS[plan.consumers]):
             cute.arch.setmaxregister_increase(REGISTERS[plan.consumers][1])
-        consume(tiles, queries, ring, out, lse, shared_q, shared_k, shared_v, shared_out, plan)
+        consume(tiles, q_pipeline, kv_pipeline, out, lse, sQ, sK, sV, sO, plan)
 
 
 def stages_of(barriers, count: int, consumers: int, layout) -> pipeline.PipelineTmaAsync:
@@ -229,7 +229,7 @@ def place(tile, tokens, heads, section, plan: cutlass.Constexpr):
 
 
 @cute.jit
-def produce(tiles, queries, ring, q, k, v, shared_q, shared_k, group, plan: cutlass.Constexpr):
+def produce(tiles, q_pipeline, kv_pipeline, q, k, v, sQ, sK, group, plan: cutlass.Constexpr):
     """Load the queries, then k0, k1, v0, k2, v1, ... in the order of their use. Rows past the last token become 0.
 
     Tile 0 of keys and values is the last one. q, k, v: the TMA copy, and the tensor that it reads. group: query heads
@@ -239,39 +239,39 @@ def produce(tiles, queries, ring, q, k, v, shared_q, shared_k, group, plan: cutl
     block_index, grid = cute.arch.block_idx()[0], cute.arch.grid_dim()[0]
     (copy_q, q), (copy_k, k), (copy_v, v) = q, k, v
     tokens, heads = q.shape[0], q.shape[2]
-    to_q, from_q = boxes(copy_q, shared_q, q, (QUERIES, plan.head))
-    to_kv, from_k = boxes(copy_k, shared_k, k, (plan.keys, plan.head))
-    _, from_v = boxes(copy_v, shared_k, v, (plan.keys, plan.head))
-    filling_q = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, plan.consumers)
-    filling = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, plan.stages)
+    tQsQ, tQgQ = boxes(copy_q, sQ, q, (QUERIES, plan.head))
+    tKsK, tKgK = boxes(copy_k, sK, k, (plan.keys, plan.head))
+    _, tVgV = boxes(copy_v, sK, v, (plan.keys, plan.head))
+    pipe_write_q = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, plan.consumers)
+    pipe_write = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, plan.stages)
     counter, handover, next_tile, section = tiles
     tile, turn = cutlass.Int32(block_index), cutlass.Int32(0)
     while tile < cute.ceil_div(tokens, plan.queries) * heads:
-        drawn = cutlass.Int32(0)
+        fetched = cutlass.Int32(0)
         # The result is not used before all copies of this tile are issued, so nothing waits for the atomic.
         if cutlass.const_expr(plan.dynamic) and cute.arch.lane_idx() == 0:
-            drawn = cute.arch.atomic_add(counter.iterator.llvm_ptr, cutlass.Int32(1), sem="relaxed", scope="gpu")
-        head, block, count = place(tile, tokens, heads, section, plan)
-        for part in cutlass.range_constexpr(plan.consumers):
-            queries.producer_acquire(filling_q)
-            full = queries.producer_get_barrier(filling_q)
-            cute.copy(copy_q, from_q[None, block * plan.consumers + part, head], to_q[None, part], tma_bar_ptr=full)
-            filling_q.advance()
-        for step in cutlass.range(count + 1, unroll=1):
-            if step < count:
-                at = count - 1 - step
-                ring.producer_acquire(filling)
-                full = ring.producer_get_barrier(filling)
-                cute.copy(copy_k, from_k[None, at, head // group], to_kv[None, filling.index], tma_bar_ptr=full)
-                filling.advance()
-            if step > 0:
-                at = count - step
-                ring.producer_acquire(filling)
-                full = ring.producer_get_barrier(filling)
-                cute.copy(copy_v, from_v[None, at, head // group], to_kv[None, filling.index], tma_bar_ptr=full)
-                filling.advance()
+            fetched = cute.arch.atomic_add(counter.iterator.llvm_ptr, cutlass.Int32(1), sem="relaxed", scope="gpu")
+        head, block, n_tiles = place(tile, tokens, heads, section, plan)
+        for wg_id in cutlass.range_constexpr(plan.consumers):
+            q_pipeline.producer_acquire(pipe_write_q)
+            full = q_pipeline.producer_get_barrier(pipe_write_q)
+            cute.copy(copy_q, tQgQ[None, block * plan.consumers + wg_id, head], tQsQ[None, wg_id], tma_bar_ptr=full)
+            pipe_write_q.advance()
+        for n_tile in cutlass.range(n_tiles + 1, unroll=1):
+            if n_tile < n_tiles:
+                tile_n = n_tiles - 1 - n_tile
+                kv_pipeline.producer_acquire(pipe_write)
+                full = kv_pipeline.producer_get_barrier(pipe_write)
+                cute.copy(copy_k, tKgK[None, tile_n, head // group], tKsK[None, pipe_write.index], tma_bar_ptr=full)
+                pipe_write.advance()
+            if n_tile > 0:
+                tile_n = n_tiles - n_tile
+                kv_pipeline.producer_acquire(pipe_write)
+                full = kv_pipeline.producer_get_barrier(pipe_write)
+                cute.copy(copy_v, tVgV[None, tile_n, head // group], tKsK[None, pipe_write.index], tma_bar_ptr=full)
+                pipe_write.advance()
         if cutlass.const_expr(plan.dynamic):
-            tile = cute.arch.shuffle_sync(drawn, 0) + grid
+            tile = cute.arch.shuffle_sync(fetched, 0) + grid
             cute.arch.mbarrier_wait(handover + 1, turn % 2 ^ 1)
             if cute.arch.lane_idx() == 0:
                 next_tile[0] = tile
@@ -290,70 +290,70 @@ def boxes(copy, shared, matrix, shape):
 
 
 @cute.jit
-def consume(tiles, queries, ring, out, lse, shared_q, shared_k, shared_v, shared_out, plan: cutlass.Constexpr):
+def consume(tiles, q_pipeline, kv_pipeline, out, lse, sQ, sK, sV, sO, plan: cutlass.Constexpr):
     """Compute 64 queries in a warpgroup: both GEMMs, the softmax between them, and the store of the result.
 
-    queries: Consumer p reads stage p. out: The TMA copy, and the tensor that it writes.
+    q_pipeline: Consumer p reads stage p. out: The TMA copy, and the tensor that it writes.
     """
     block_index, grid = cute.arch.block_idx()[0], cute.arch.grid_dim()[0]
-    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-    part, thread = warp // 4 - 1, cute.arch.thread_idx()[0] % 128
+    warp_id = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    wg_id, tidx = warp_id // 4 - 1, cute.arch.thread_idx()[0] % 128
     copy_out, out = out
     tokens, heads = out.shape[0], out.shape[2]
 
-    along, across = LayoutEnum.ROW_MAJOR.sm90_mma_major_mode(), LayoutEnum.COL_MAJOR.sm90_mma_major_mode()
+    K, MN = LayoutEnum.ROW_MAJOR.sm90_mma_major_mode(), LayoutEnum.COL_MAJOR.sm90_mma_major_mode()
     tile_qk, tile_pv = (QUERIES, plan.keys), (QUERIES, plan.head)
     # The first wgmma of a tile of scores overwrites the accumulators, and the others add to them.
-    qk = [hopper.make_trivial_tiled_mma(BF16, BF16, along, along, F32, (1, 1, 1), tile_qk) for _ in range(2)]
-    pv = hopper.make_trivial_tiled_mma(BF16, BF16, along, across, F32, (1, 1, 1), tile_pv, warpgroup.OperandSource.RMEM)
-    qk[0].set(warpgroup.Field.ACCUMULATE, False)
-    qk[1].set(warpgroup.Field.ACCUMULATE, True)
-    pv.set(warpgroup.Field.ACCUMULATE, True)
-    in_qk, in_pv = qk[0].get_slice(thread), pv.get_slice(thread)
-    a = qk[0].make_fragment_A(in_qk.partition_A(shared_q))[None, None, None, part]
-    b = qk[0].make_fragment_B(in_qk.partition_B(shared_k))
-    values = pv.make_fragment_B(in_pv.partition_B(shared_v))
-    acc = cute.make_rmem_tensor(pv.partition_shape_C(tile_pv), F32)
-    weights = cute.make_rmem_tensor(pv.partition_shape_A(tile_qk), BF16)
+    mma_qk = [hopper.make_trivial_tiled_mma(BF16, BF16, K, K, F32, (1, 1, 1), tile_qk) for _ in range(2)]
+    mma_pv = hopper.make_trivial_tiled_mma(BF16, BF16, K, MN, F32, (1, 1, 1), tile_pv, warpgroup.OperandSource.RMEM)
+    mma_qk[0].set(warpgroup.Field.ACCUMULATE, False)
+    mma_qk[1].set(warpgroup.Field.ACCUMULATE, True)
+    mma_pv.set(warpgroup.Field.ACCUMULATE, True)
+    thr_mma_qk, thr_mma_pv = mma_qk[0].get_slice(tidx), mma_pv.get_slice(tidx)
+    tSrQ = mma_qk[0].make_fragment_A(thr_mma_qk.partition_A(sQ))[None, None, None, wg_id]
+    tSrK = mma_qk[0].make_fragment_B(thr_mma_qk.partition_B(sK))
+    tOrV = mma_pv.make_fragment_B(thr_mma_pv.partition_B(sV))
+    acc = cute.make_rmem_tensor(mma_pv.partition_shape_C(tile_pv), F32)
+    p = cute.make_rmem_tensor(mma_pv.partition_shape_A(tile_qk), BF16)
     m_i, l_i, alpha = (cute.make_rmem_tensor(2, F32) for _ in range(3))
-    mmas = qk, pv, a, b, values
-    state = acc, weights, m_i, l_i, alpha
-    first_row, first_key = in_qk.partition_C(cute.make_identity_tensor(tile_qk))[0]
+    mmas = mma_qk, mma_pv, tSrQ, tSrK, tOrV
+    state = acc, p, m_i, l_i, alpha
+    first_row, first_key = thr_mma_qk.partition_C(cute.make_identity_tensor(tile_qk))[0]
 
-    reading_q = pipeline.PipelineState(plan.consumers, cutlass.Int32(0), part, cutlass.Int32(0))
-    reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.stages)
-    if cutlass.const_expr(plan.turns) and part == plan.consumers - 1:
+    pipe_read_q = pipeline.PipelineState(plan.consumers, cutlass.Int32(0), wg_id, cutlass.Int32(0))
+    pipe_read = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.stages)
+    if cutlass.const_expr(plan.turns) and wg_id == plan.consumers - 1:
         cute.arch.barrier_arrive(barrier_id=TURN, number_of_threads=256)
     _, handover, next_tile, section = tiles
     tile, turn = cutlass.Int32(block_index), cutlass.Int32(0)
     while tile < cute.ceil_div(tokens, plan.queries) * heads:
-        head, block, count = place(tile, tokens, heads, section, plan)
-        begin = block * plan.queries + part * QUERIES
-        row = begin + first_row
-        # Every query sees every key of the first `whole` tiles.
-        whole = cutlass.min((begin if cutlass.const_expr(plan.causal) else tokens) // plan.keys, count)
+        head, block, n_tiles = place(tile, tokens, heads, section, plan)
+        start_m = block * plan.queries + wg_id * QUERIES
+        row = start_m + first_row
+        # Every query sees every key of the first `unmasked_tiles` tiles.
+        unmasked_tiles = cutlass.min((start_m if cutlass.const_expr(plan.causal) else tokens) // plan.keys, n_tiles)
         acc.fill(0.0)
         l_i.fill(0.0)
         m_i.fill(-F32.inf)
-        queries.consumer_wait(reading_q)
-        ring.consumer_wait(reading)
-        scores = multiply_keys(qk, a, b[None, None, None, reading.index], plan)
+        q_pipeline.consumer_wait(pipe_read_q)
+        kv_pipeline.consumer_wait(pipe_read)
+        s = multiply_keys(mma_qk, tSrQ, tSrK[None, None, None, pipe_read.index], plan)
         warpgroup.wait_group(0)
-        ring.consumer_release(reading)
-        reading.advance()
-        last_key = first_key + (count - 1) * plan.keys
-        online_softmax(scores, m_i, l_i, alpha, row, last_key, tokens, True, plan)
-        round_to(weights, scores)
-        ring.consumer_wait(reading)
-        unmasked = cutlass.max(count - whole, 1)  # the first step whose tile needs no mask
-        for step in cutlass.range(1, unmasked, unroll=1):
-            at = row, last_key - step * plan.keys, tokens
-            reading = advance(ring, reading, mmas, state, part, at, True, plan)
-        for step in cutlass.range(unmasked, count, unroll=1):
-            at = row, last_key - step * plan.keys, tokens
-            reading = advance(ring, reading, mmas, state, part, at, False, plan)
-        queries.consumer_release(reading_q)
-        reading_q.advance(plan.consumers)
+        kv_pipeline.consumer_release(pipe_read)
+        pipe_read.advance()
+        last_key = first_key + (n_tiles - 1) * plan.keys
+        online_softmax(s, m_i, l_i, alpha, row, last_key, tokens, True, plan)
+        round_to(p, s)
+        kv_pipeline.consumer_wait(pipe_read)
+        first_unmasked = cutlass.max(n_tiles - unmasked_tiles, 1)  # the first step whose tile needs no mask
+        for n_tile in cutlass.range(1, first_unmasked, unroll=1):
+            coords = row, last_key - n_tile * plan.keys, tokens
+            pipe_read = advance(kv_pipeline, pipe_read, mmas, state, wg_id, coords, True, plan)
+        for n_tile in cutlass.range(first_unmasked, n_tiles, unroll=1):
+            coords = row, last_key - n_tile * plan.keys, tokens
+            pipe_read = advance(kv_pipeline, pipe_read, mmas, state, wg_id, coords, False, plan)
+        q_pipeline.consumer_release(pipe_read_q)
+        pipe_read_q.advance(plan.consumers)
         if cutlass.const_expr(plan.dynamic):
             cute.arch.mbarrier_wait(handover, turn % 2)
             tile = next_tile[0]
@@ -364,41 +364,41 @@ def consume(tiles, queries, ring, out, lse, shared_q, shared_k, shared_v, shared
         else:
             tile += grid
         warpgroup.fence()
-        multiply_values(pv, acc, weights, values[None, None, None, reading.index])
+        multiply_values(mma_pv, acc, p, tOrV[None, None, None, pipe_read.index])
         warpgroup.wait_group(0)
-        ring.consumer_release(reading)
-        reading.advance()
+        kv_pipeline.consumer_release(pipe_read)
+        pipe_read.advance()
 
         finish(acc, m_i, l_i, lse, head, row, first_key, tokens, plan)
-        write(copy_out, out, shared_out, acc, pv, thread, part, warp, block * plan.consumers + part, head, plan)
-    if warp % 4 == 0:
+        write(copy_out, out, sO, acc, mma_pv, tidx, wg_id, warp_id, block * plan.consumers + wg_id, head, plan)
+    if warp_id % 4 == 0:
         cute.arch.cp_async_bulk_wait_group(0, read=True)
 
 
 @cute.jit
-def advance(ring, reading, mmas, state, part, at, masked: cutlass.Constexpr, plan: cutlass.Constexpr):
+def advance(kv_pipeline, pipe_read, mmas, state, wg_id, coords, masked: cutlass.Constexpr, plan: cutlass.Constexpr):
     """Compute the scores of a tile whose keys are there, and overlap their softmax with the last tile's second GEMM."""
-    (qk, pv, a, b, values), (acc, weights, m_i, l_i, alpha) = mmas, state
-    of_keys, of_values = reading.clone(), reading.clone()
-    of_values.advance()
+    (mma_qk, mma_pv, tSrQ, tSrK, tOrV), (acc, p, m_i, l_i, alpha) = mmas, state
+    k_state, v_state = pipe_read.clone(), pipe_read.clone()
+    v_state.advance()
     if cutlass.const_expr(plan.turns):
-        cute.arch.barrier(barrier_id=TURN + part, number_of_threads=256)
-    scores = multiply_keys(qk, a, b[None, None, None, of_keys.index], plan)
-    ring.consumer_wait(of_values)
-    multiply_values(pv, acc, weights, values[None, None, None, of_values.index])
+        cute.arch.barrier(barrier_id=TURN + wg_id, number_of_threads=256)
+    s = multiply_keys(mma_qk, tSrQ, tSrK[None, None, None, k_state.index], plan)
+    kv_pipeline.consumer_wait(v_state)
+    multiply_values(mma_pv, acc, p, tOrV[None, None, None, v_state.index])
     if cutlass.const_expr(plan.turns):
-        cute.arch.barrier_arrive(barrier_id=TURN + (part + 1) % plan.consumers, number_of_threads=256)
+        cute.arch.barrier_arrive(barrier_id=TURN + (wg_id + 1) % plan.consumers, number_of_threads=256)
     warpgroup.wait_group(1 if plan.behind else 0)
-    ring.consumer_release(of_keys)
-    online_softmax(scores, m_i, l_i, alpha, *at, masked, plan)
-    reading.advance(2)
+    kv_pipeline.consumer_release(k_state)
+    online_softmax(s, m_i, l_i, alpha, *coords, masked, plan)
+    pipe_read.advance(2)
     # ptxas would move the next wait up, in front of the exponentials, but can't move it past this loop.
-    ring.consumer_wait(reading)
+    kv_pipeline.consumer_wait(pipe_read)
     warpgroup.wait_group(0)
-    ring.consumer_release(of_values)
-    round_to(weights, scores)
+    kv_pipeline.consumer_release(v_state)
+    round_to(p, s)
     rescale(acc, alpha)
-    return reading
+    return pipe_read
 
 
 @cute.jit
@@ -412,12 +412,12 @@ def rescale(acc, alpha):
 
 def multiply_keys(qk, a, b, plan: Plan):
     """Issue q k^T of a tile as one group. Each tile has its own registers for scores, which avoids spills."""
-    scores = cute.make_rmem_tensor(qk[0].partition_shape_C((QUERIES, plan.keys)), F32)
+    s = cute.make_rmem_tensor(qk[0].partition_shape_C((QUERIES, plan.keys)), F32)
     warpgroup.fence()
     for k in range(cute.size(a, mode=[2])):
-        cute.gemm(qk[k > 0], scores, a[None, None, k], b[None, None, k], scores)
+        cute.gemm(qk[k > 0], s, a[None, None, k], b[None, None, k], s)
     warpgroup.commit_group()
-    return scores
+    return s
 
 
 def multiply_values(pv, acc, weights, values):
@@ -438,14 +438,14 @@ def round_to(weights, scores):
 
 
 @cute.jit
-def online_softmax(scores, m_i, l_i, alpha, row, key, tokens, masked: cutlass.Constexpr, plan: cutlass.Constexpr):
+def online_softmax(s, m_i, l_i, alpha, row, key, tokens, masked: cutlass.Constexpr, plan: cutlass.Constexpr):
     """Turn scores into weights. m_i: a score of each row that no other has exceeded by more than RISE; l_i: this
     thread's part of its weights' sum.
 
     row, key: the indices of the thread's first score in the head. alpha: the factor for earlier weights.
     """
     scale = math.log2(math.e) / math.sqrt(plan.head)
-    view = by_row(scores)
+    view = by_row(s)
     if cutlass.const_expr(masked):
         # Column by column: there are seven predicate registers, too few for all columns of a row.
         for i in cutlass.range_constexpr(cute.size(view, mode=[1])):
@@ -453,16 +453,16 @@ def online_softmax(scores, m_i, l_i, alpha, row, key, tokens, masked: cutlass.Co
                 end = row + 8 * r + 1 if cutlass.const_expr(plan.causal) else tokens
                 view[r, i] = -F32.inf if i // 2 * 8 + i % 2 >= end - key else view[r, i]
     for r in cutlass.range_constexpr(2):
-        largest = m_i[r]
+        m_new = m_i[r]
         for i in cutlass.range_constexpr(cute.size(view, mode=[1])):
-            largest = cute.arch.fmax(largest, view[r, i])
-        largest = cute.arch.warp_reduction_max(largest, threads_in_group=4)
-        largest = m_i[r] if (largest - m_i[r]) * scale <= RISE else largest  # comparing two of -inf gives false
-        base = largest
+            m_new = cute.arch.fmax(m_new, view[r, i])
+        m_new = cute.arch.warp_reduction_max(m_new, threads_in_group=4)
+        m_new = m_i[r] if (m_new - m_i[r]) * scale <= RISE else m_new  # comparing two of -inf gives false
+        base = m_new
         if cutlass.const_expr(plan.guarded and masked):
-            base = 0.0 if largest == -F32.inf else largest
+            base = 0.0 if m_new == -F32.inf else m_new
         alpha[r] = cute.math.exp2((m_i[r] - base) * scale, fastmath=True)
-        m_i[r] = largest
+        m_i[r] = m_new
         view[r, None].store(cute.math.exp2(view[r, None].load() * scale - base * scale, fastmath=True))
         l_i[r] = view[r, None].load().reduce(cute.ReductionOp.ADD, l_i[r] * alpha[r], 0)
 
@@ -473,31 +473,31 @@ def finish(acc, m_i, l_i, lse, head, row, key, tokens, plan: cutlass.Constexpr):
     scale = math.log2(math.e) / math.sqrt(plan.head)
     view = by_row(acc)
     for r in cutlass.range_constexpr(2):
-        whole = cute.arch.warp_reduction_sum(l_i[r], threads_in_group=4)
-        view[r, None].store(view[r, None].load() * cute.arch.rcp_approx(whole))
+        row_sum = cute.arch.warp_reduction_sum(l_i[r], threads_in_group=4)
+        view[r, None].store(view[r, None].load() * cute.arch.rcp_approx(row_sum))
         if key == 0 and row + 8 * r < tokens:
-            lse[head, row + 8 * r] = (m_i[r] * scale + cute.math.log2(whole, fastmath=True)) * math.log(2)
+            lse[head, row + 8 * r] = (m_i[r] * scale + cute.math.log2(row_sum, fastmath=True)) * math.log(2)
 
 
 @cute.jit
-def write(copy_out, out, shared_out, acc, pv, thread, part, warp, tile, head, plan: cutlass.Constexpr):
+def write(copy_out, out, sO, acc, mma_pv, tidx, wg_id, warp_id, tile, head, plan: cutlass.Constexpr):
     """Store the accumulators by TMA, through the consumer's part of shared memory.
 
-    thread: Index in the warpgroup. part: The consumer's number. tile: The index of its 64 queries in the head.
+    tidx: Index in the warpgroup. wg_id: The consumer's number. tile: The index of its 64 queries in the head.
     """
-    result = cute.make_rmem_tensor_like(acc, BF16)
-    result.store(acc.load().to(BF16))
+    rO = cute.make_rmem_tensor_like(acc, BF16)
+    rO.store(acc.load().to(BF16))
     atom = hopper.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, BF16, F32)
-    to_shared = cute.make_tiled_copy_C(atom, pv).get_slice(thread)
-    from_shared, to_out = boxes(copy_out, shared_out, out, (QUERIES, plan.head))
-    if warp % 4 == 0:
+    to_smem = cute.make_tiled_copy_C(atom, mma_pv).get_slice(tidx)
+    tOsO, tOgO = boxes(copy_out, sO, out, (QUERIES, plan.head))
+    if warp_id % 4 == 0:
         cute.arch.cp_async_bulk_wait_group(0, read=True)  # the last store has read this memory
-    cute.arch.barrier(barrier_id=WRITE + part, number_of_threads=128)
-    cute.copy(atom, to_shared.retile(result), to_shared.partition_D(shared_out)[None, None, None, part])
+    cute.arch.barrier(barrier_id=WRITE + wg_id, number_of_threads=128)
+    cute.copy(atom, to_smem.retile(rO), to_smem.partition_D(sO)[None, None, None, wg_id])
     cute.arch.fence_proxy("async.shared", space="cta")
-    cute.arch.barrier(barrier_id=WRITE + part, number_of_threads=128)
-    if warp % 4 == 0:
-        cute.copy(copy_out, from_shared[None, part], to_out[None, tile, head])
+    cute.arch.barrier(barrier_id=WRITE + wg_id, number_of_threads=128)
+    if warp_id % 4 == 0:
+        cute.copy(copy_out, tOsO[None, wg_id], tOgO[None, tile, head])
         cute.arch.cp_async_bulk_commit_group()
 
 

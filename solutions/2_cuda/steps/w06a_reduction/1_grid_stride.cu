@@ -1,11 +1,11 @@
 // Many elements per thread: a thread adds its share in a register, and a block ends with one atomic.
 
 __device__ float block_sum(float sum) {  // thread 0 gets the sum
-    __shared__ float of_warp[32];
+    __shared__ float warp_sums[32];
     for (int step = 16; step > 0; step /= 2) sum += __shfl_down_sync(0xffffffff, sum, step);
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sum;
+    if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sum;
     __syncthreads();
-    sum = threadIdx.x < blockDim.x / 32 ? of_warp[threadIdx.x] : 0.0f;
+    sum = threadIdx.x < blockDim.x / 32 ? warp_sums[threadIdx.x] : 0.0f;
     for (int step = 16; step > 0; step /= 2) sum += __shfl_down_sync(0xffffffff, sum, step);
     return sum;
 }

@@ -9,12 +9,12 @@ struct alignas(4 * WIDTH) Floats {
 };
 
 __device__ float block_sum(float sum) {  // thread 0 gets the sum
-    __shared__ float of_warp[32];
+    __shared__ float warp_sums[32];
     for (int step = 16; step > 0; step /= 2) sum += __shfl_down_sync(0xffffffff, sum, step);
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sum;
+    if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sum;
     __syncthreads();
-    sum = threadIdx.x < blockDim.x / 32 ? of_warp[threadIdx.x] : 0.0f;
-    __syncthreads();  // the next call overwrites of_warp, which a warp may still read
+    sum = threadIdx.x < blockDim.x / 32 ? warp_sums[threadIdx.x] : 0.0f;
+    __syncthreads();  // the next call overwrites warp_sums, which a warp may still read
     for (int step = 16; step > 0; step /= 2) sum += __shfl_down_sync(0xffffffff, sum, step);
     return sum;
 }

@@ -23,14 +23,14 @@ NUM_STAGES = 4
 @cute.kernel
 def multiply(mma: cute.TiledMma, tma_a, tma_b, out: cute.Tensor):
     (atom_a, a, layout_a), (atom_b, b, layout_b) = tma_a, tma_b
-    row, column, _ = cute.arch.block_idx()
-    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    tile_m, tile_n, _ = cute.arch.block_idx()
+    warp_id = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     memory = SmemAllocator()
     full, empty = (memory.allocate_array(cutlass.Int64, NUM_STAGES) for _ in range(2))
     done = memory.allocate_array(cutlass.Int64, 1)
     sA = memory.allocate_tensor(atom_a.value_type, layout_a.outer, 1024, layout_a.inner)
     sB = memory.allocate_tensor(atom_b.value_type, layout_b.outer, 1024, layout_b.inner)
-    if warp == 0:
+    if warp_id == 0:
         with cute.arch.elect_one():
             for stage in cutlass.range_constexpr(NUM_STAGES):
                 cute.arch.mbarrier_init(full + stage, 1)
@@ -43,11 +43,11 @@ def multiply(mma: cute.TiledMma, tma_a, tma_b, out: cute.Tensor):
     address = tensor_memory.retrieve_ptr(cutlass.Float32)
     acc = cute.make_tensor(address, mma.make_fragment_C(mma.partition_shape_C(TILE[:2])).layout)
 
-    tAgA, tAsA = partition(atom_a, sA, mma.get_slice(0).partition_A(cute.local_tile(a, TILE[::2], (row, None))))
-    tBgB, tBsB = partition(atom_b, sB, mma.get_slice(0).partition_B(cute.local_tile(b, TILE[1:], (column, None))))
+    tAgA, tAsA = partition(atom_a, sA, mma.get_slice(0).partition_A(cute.local_tile(a, TILE[::2], (tile_m, None))))
+    tBgB, tBsB = partition(atom_b, sB, mma.get_slice(0).partition_B(cute.local_tile(b, TILE[1:], (tile_n, None))))
     fragment_a, fragment_b = mma.make_fragment_A(sA), mma.make_fragment_B(sB)
     k_tiles = cute.size(tAgA, mode=[1])
-    if warp == 0:
+    if warp_id == 0:
         for k_tile in cutlass.range(k_tiles + NUM_STAGES - 1, unroll=1):
             if k_tile < k_tiles:
                 stage = k_tile % NUM_STAGES
@@ -69,7 +69,7 @@ def multiply(mma: cute.TiledMma, tma_a, tma_b, out: cute.Tensor):
             tcgen05.commit(done)
     cute.arch.mbarrier_wait(done, 0)
 
-    store(acc[(None, None), 0, 0], cute.local_tile(out, TILE[:2], (row, column)))
+    store(acc[(None, None), 0, 0], cute.local_tile(out, TILE[:2], (tile_m, tile_n)))
     cute.arch.sync_threads()  # all warps have loaded their lanes
     tensor_memory.relinquish_alloc_permit()
     tensor_memory.free(address)

@@ -26,13 +26,13 @@ def multiply(mma: cute.TiledMma, tma_a, tma_b, out: cute.Tensor):
     (atom_a, a, layout_a), (atom_b, b, layout_b) = tma_a, tma_b
     block, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
-    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    warp_id = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     memory = SmemAllocator()
     full, empty = (memory.allocate_array(cutlass.Int64, NUM_STAGES) for _ in range(2))
     done, vacant = (memory.allocate_array(cutlass.Int64, 2) for _ in range(2))
     sA = memory.allocate_tensor(atom_a.value_type, layout_a.outer, 1024, layout_a.inner)
     sB = memory.allocate_tensor(atom_b.value_type, layout_b.outer, 1024, layout_b.inner)
-    if warp == TMA_WARP:
+    if warp_id == TMA_WARP:
         with cute.arch.elect_one():
             for stage in cutlass.range_constexpr(NUM_STAGES):
                 cute.arch.mbarrier_init(full + stage, 1)
@@ -47,22 +47,22 @@ def multiply(mma: cute.TiledMma, tma_a, tma_b, out: cute.Tensor):
     address = tensor_memory.retrieve_ptr(cutlass.Float32)
     shape = cute.append(mma.partition_shape_C(TILE[:2]), 2)
     accs = cute.make_tensor(address, mma.make_fragment_C(shape).layout)
-    down, across = out.shape[0] // BLOCK_M, out.shape[1] // BLOCK_N
-    tiles = block, down * across, blocks
+    tiles_m, tiles_n = out.shape[0] // BLOCK_M, out.shape[1] // BLOCK_N
+    tiles = block, tiles_m * tiles_n, blocks
 
     tAgA, tAsA = partition(atom_a, sA, mma.get_slice(0).partition_A(cute.local_tile(a, TILE[::2], (None, None))))
     tBgB, tBsB = partition(atom_b, sB, mma.get_slice(0).partition_B(cute.local_tile(b, TILE[1:], (None, None))))
     fragment_a, fragment_b = mma.make_fragment_A(sA), mma.make_fragment_B(sB)
-    if warp == TMA_WARP:
+    if warp_id == TMA_WARP:
         load(tiles, full, empty, (atom_a, tAgA, tAsA), (atom_b, tBgB, tBsB))
-    elif warp == MMA_WARP:
+    elif warp_id == MMA_WARP:
         multiply_tiles(tiles, mma, accs, fragment_a, fragment_b, cute.size(tAgA, mode=[2]), (full, empty, done, vacant))
     else:
         count = cutlass.Int32(0)
         for tile in cutlass.range(tiles[0], tiles[1], tiles[2], unroll=1):
             index = count % 2
             cute.arch.mbarrier_wait(done + index, count // 2 % 2)
-            target = cute.local_tile(out, TILE[:2], (tile % down, tile // down))
+            target = cute.local_tile(out, TILE[:2], (tile % tiles_m, tile // tiles_m))
             store(accs[(None, None), 0, 0, index], target)
             cute.arch.fence_view_async_tmem_load()
             with cute.arch.elect_one():
@@ -77,7 +77,7 @@ def multiply(mma: cute.TiledMma, tma_a, tma_b, out: cute.Tensor):
 def load(tiles, full, empty, tma_a, tma_b):
     """The TMA warp: wait until a stage is empty, and load a k-tile into it. It goes on with the next tile at once."""
     (atom_a, tAgA, tAsA), (atom_b, tBgB, tBsB) = tma_a, tma_b
-    down = cute.size(tAgA, mode=[1])
+    tiles_m = cute.size(tAgA, mode=[1])
     count = cutlass.Int32(0)
     for tile in cutlass.range(tiles[0], tiles[1], tiles[2], unroll=1):
         for k_tile in cutlass.range(cute.size(tAgA, mode=[2]), unroll=1):
@@ -85,8 +85,8 @@ def load(tiles, full, empty, tma_a, tma_b):
             cute.arch.mbarrier_wait(empty + stage, count // NUM_STAGES % 2 ^ 1)
             with cute.arch.elect_one():
                 cute.arch.mbarrier_arrive_and_expect_tx(full + stage, 2 * (BLOCK_M + BLOCK_N) * BLOCK_K)
-            cute.copy(atom_a, tAgA[None, tile % down, k_tile], tAsA[None, stage], tma_bar_ptr=full + stage)
-            cute.copy(atom_b, tBgB[None, tile // down, k_tile], tBsB[None, stage], tma_bar_ptr=full + stage)
+            cute.copy(atom_a, tAgA[None, tile % tiles_m, k_tile], tAsA[None, stage], tma_bar_ptr=full + stage)
+            cute.copy(atom_b, tBgB[None, tile // tiles_m, k_tile], tBsB[None, stage], tma_bar_ptr=full + stage)
             count += 1
 
 
@@ -138,7 +138,7 @@ def store(acc, target):
 
 
 @cute.jit
-def launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, processors: cutlass.Int32):
+def launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, num_sms: cutlass.Int32):
     dtype, k_major = a.element_type, tcgen05.OperandMajorMode.K
     one = tcgen05.CtaGroup.ONE
     mma = blackwell.make_trivial_tiled_mma(dtype, dtype, k_major, k_major, cutlass.Float32, one, TILE[:2])
@@ -148,7 +148,7 @@ def launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, processors: cutlass
     stage_a, stage_b = (cute.select(layout, mode=[0, 1, 2]) for layout in (layout_a, layout_b))
     tma_a = *cute.nvgpu.make_tiled_tma_atom_A(copy, a, stage_a, TILE, mma), layout_a
     tma_b = *cute.nvgpu.make_tiled_tma_atom_B(copy, b, stage_b, TILE, mma), layout_b
-    grid = [cutlass.min(processors, out.shape[0] // BLOCK_M * (out.shape[1] // BLOCK_N)), 1, 1]
+    grid = [cutlass.min(num_sms, out.shape[0] // BLOCK_M * (out.shape[1] // BLOCK_N)), 1, 1]
     multiply(mma, tma_a, tma_b, out).launch(grid=grid, block=[THREADS, 1, 1])
 
 

@@ -30,13 +30,13 @@ def multiply(mma: cute.TiledMma, tma_a, tma_b, out: cute.Tensor):
     block, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
     rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster())
-    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    warp_id = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     memory = SmemAllocator()
     full, empty = (memory.allocate_array(cutlass.Int64, NUM_STAGES) for _ in range(2))
     done, vacant = (memory.allocate_array(cutlass.Int64, 2) for _ in range(2))
     sA = memory.allocate_tensor(atom_a.value_type, layout_a.outer, 1024, layout_a.inner)
     sB = memory.allocate_tensor(atom_b.value_type, layout_b.outer, 1024, layout_b.inner)
-    if warp == TMA_WARP:
+    if warp_id == TMA_WARP:
         with cute.arch.elect_one():
             for stage in cutlass.range_constexpr(NUM_STAGES):
                 cute.arch.mbarrier_init(full + stage, 1)
@@ -53,15 +53,15 @@ def multiply(mma: cute.TiledMma, tma_a, tma_b, out: cute.Tensor):
     address = tensor_memory.retrieve_ptr(cutlass.Float32)
     shape = cute.append(mma.partition_shape_C(TILE[:2]), 2)
     accs = cute.make_tensor(address, mma.make_fragment_C(shape).layout)
-    down, across = out.shape[0] // BLOCK_M, out.shape[1] // BLOCK_N
-    tiles = block // 2, down * across, blocks // 2
+    tiles_m, tiles_n = out.shape[0] // BLOCK_M, out.shape[1] // BLOCK_N
+    tiles = block // 2, tiles_m * tiles_n, blocks // 2
 
     tAgA, tAsA = partition(atom_a, sA, mma.get_slice(rank).partition_A(cute.local_tile(a, TILE[::2], (None, None))))
     tBgB, tBsB = partition(atom_b, sB, mma.get_slice(rank).partition_B(cute.local_tile(b, TILE[1:], (None, None))))
     fragment_a, fragment_b = mma.make_fragment_A(sA), mma.make_fragment_B(sB)
-    if warp == TMA_WARP:
+    if warp_id == TMA_WARP:
         load(tiles, rank, full, empty, (atom_a, tAgA, tAsA), (atom_b, tBgB, tBsB))
-    elif warp == MMA_WARP:
+    elif warp_id == MMA_WARP:
         if rank == 0:
             k_tiles = cute.size(tAgA, mode=[2])
             multiply_tiles(tiles, mma, accs, fragment_a, fragment_b, k_tiles, (full, empty, done, vacant))
@@ -70,7 +70,7 @@ def multiply(mma: cute.TiledMma, tma_a, tma_b, out: cute.Tensor):
         for tile in cutlass.range(tiles[0], tiles[1], tiles[2], unroll=1):
             index = count % 2
             cute.arch.mbarrier_wait(done + index, count // 2 % 2)
-            target = cute.local_tile(out, (ROWS, BLOCK_N), (tile % down * 2 + rank, tile // down))
+            target = cute.local_tile(out, (ROWS, BLOCK_N), (tile % tiles_m * 2 + rank, tile // tiles_m))
             store(accs[(None, None), 0, 0, index], target)
             cute.arch.fence_view_async_tmem_load()
             with cute.arch.elect_one():
@@ -87,7 +87,7 @@ def multiply(mma: cute.TiledMma, tma_a, tma_b, out: cute.Tensor):
 def load(tiles, rank, full, empty, tma_a, tma_b):
     """The TMA warp: wait until a stage is empty, and load a k-tile into it. It goes on with the next tile at once."""
     (atom_a, tAgA, tAsA), (atom_b, tBgB, tBsB) = tma_a, tma_b
-    down = cute.size(tAgA, mode=[1])
+    tiles_m = cute.size(tAgA, mode=[1])
     count = cutlass.Int32(0)
     for tile in cutlass.range(tiles[0], tiles[1], tiles[2], unroll=1):
         for k_tile in cutlass.range(cute.size(tAgA, mode=[2]), unroll=1):
@@ -96,8 +96,8 @@ def load(tiles, rank, full, empty, tma_a, tma_b):
             if rank == 0:
                 with cute.arch.elect_one():
                     cute.arch.mbarrier_arrive_and_expect_tx(full + stage, 2 * (BLOCK_M + BLOCK_N) * BLOCK_K)
-            cute.copy(atom_a, tAgA[None, tile % down, k_tile], tAsA[None, stage], tma_bar_ptr=full + stage)
-            cute.copy(atom_b, tBgB[None, tile // down, k_tile], tBsB[None, stage], tma_bar_ptr=full + stage)
+            cute.copy(atom_a, tAgA[None, tile % tiles_m, k_tile], tAsA[None, stage], tma_bar_ptr=full + stage)
+            cute.copy(atom_b, tBgB[None, tile // tiles_m, k_tile], tBsB[None, stage], tma_bar_ptr=full + stage)
             count += 1
 
 
@@ -149,7 +149,7 @@ def store(acc, target):
 
 
 @cute.jit
-def launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, processors: cutlass.Int32):
+def launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, num_sms: cutlass.Int32):
     dtype, k_major = a.element_type, tcgen05.OperandMajorMode.K
     pair = tcgen05.CtaGroup.TWO
     mma = blackwell.make_trivial_tiled_mma(dtype, dtype, k_major, k_major, cutlass.Float32, pair, TILE[:2])
@@ -160,7 +160,7 @@ def launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, processors: cutlass
     cluster = cute.tiled_divide(cute.make_layout((2, 1, 1)), (mma.thr_id.shape,)).shape
     tma_a = *cute.nvgpu.make_tiled_tma_atom_A(copy, a, stage_a, TILE, mma, cluster), layout_a
     tma_b = *cute.nvgpu.make_tiled_tma_atom_B(copy, b, stage_b, TILE, mma, cluster), layout_b
-    pairs = cutlass.min(processors // 2, out.shape[0] // BLOCK_M * (out.shape[1] // BLOCK_N))
+    pairs = cutlass.min(num_sms // 2, out.shape[0] // BLOCK_M * (out.shape[1] // BLOCK_N))
     multiply(mma, tma_a, tma_b, out).launch(grid=[2 * pairs, 1, 1], block=[THREADS, 1, 1], cluster=[2, 1, 1])
 
 

@@ -32,20 +32,20 @@ EPILOGUE_WARPS, MMA_WARP, TMA_WARP, WARPS = 4, 4, 5, 6
 @cute.kernel
 def multiply(mma: cute.TiledMma, a, b, scale_a, scale_b, out: cute.Tensor, strips):
     """Compute one tile of out. a, b, scale_a, scale_b: copy, TMA tensor, and layout of the ring."""
-    (load_a, a, ring_a), (load_b, b, ring_b) = a, b
-    (load_sa, scale_a, ring_sa), (load_sb, scale_b, ring_sb) = scale_a, scale_b
-    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-    row, column, _ = cute.arch.block_idx()
+    (atom_a, a, layout_a), (atom_b, b, layout_b) = a, b
+    (atom_sfa, scale_a, layout_sfa), (atom_sfb, scale_b, layout_sfb) = scale_a, scale_b
+    warp_id = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    tile_m, tile_n, _ = cute.arch.block_idx()
 
     memory = SmemAllocator()
     full, empty = (memory.allocate_array(cutlass.Int64, STAGES) for _ in range(2))
     done = memory.allocate_array(cutlass.Int64, 1)
-    shared_a = memory.allocate_tensor(E4M3, ring_a.outer, 1024, ring_a.inner)
-    shared_b = memory.allocate_tensor(E4M3, ring_b.outer, 1024, ring_b.inner)
-    shared_sa = memory.allocate_tensor(UE8M0, ring_sa, 128)
-    shared_sb = memory.allocate_tensor(UE8M0, ring_sb, 128)
-    shared_out = memory.allocate_tensor(out.element_type, strips.outer, 1024, strips.inner)
-    if warp == TMA_WARP:
+    sA = memory.allocate_tensor(E4M3, layout_a.outer, 1024, layout_a.inner)
+    sB = memory.allocate_tensor(E4M3, layout_b.outer, 1024, layout_b.inner)
+    sSFA = memory.allocate_tensor(UE8M0, layout_sfa, 128)
+    sSFB = memory.allocate_tensor(UE8M0, layout_sfb, 128)
+    sC = memory.allocate_tensor(out.element_type, strips.outer, 1024, strips.inner)
+    if warp_id == TMA_WARP:
         with cute.arch.elect_one():
             for stage in cutlass.range_constexpr(STAGES):
                 cute.arch.mbarrier_init(full + stage, 1)
@@ -58,38 +58,38 @@ def multiply(mma: cute.TiledMma, a, b, scale_a, scale_b, out: cute.Tensor, strip
     tensor_memory.wait_for_alloc()  # a barrier for all threads: the mbarriers are initialized, too
     address = tensor_memory.retrieve_ptr(cutlass.Float32)
     acc = cute.make_tensor(address, mma.make_fragment_C(mma.partition_shape_C(TILE[:2])).layout)
-    one_sa, one_sb = (cute.slice_(ring, (None, None, None, 0)) for ring in (ring_sa, ring_sb))
-    of_sa = block_scales.make_tmem_layout_sfa(mma, TILE, BLOCK, one_sa)
-    of_sb = block_scales.make_tmem_layout_sfb(mma, TILE, BLOCK, one_sb)
-    scales_a = cute.make_tensor(cute.recast_ptr(address + TILE[1], dtype=UE8M0), of_sa)
-    behind = TILE[1] + tcgen05.find_tmem_tensor_col_offset(scales_a)
-    scales_b = cute.make_tensor(cute.recast_ptr(address + behind, dtype=UE8M0), of_sb)
+    one_sa, one_sb = (cute.slice_(ring, (None, None, None, 0)) for ring in (layout_sfa, layout_sfb))
+    tmem_layout_sfa = block_scales.make_tmem_layout_sfa(mma, TILE, BLOCK, one_sa)
+    tmem_layout_sfb = block_scales.make_tmem_layout_sfb(mma, TILE, BLOCK, one_sb)
+    scales_a = cute.make_tensor(cute.recast_ptr(address + TILE[1], dtype=UE8M0), tmem_layout_sfa)
+    sfb_offset = TILE[1] + tcgen05.find_tmem_tensor_col_offset(scales_a)
+    scales_b = cute.make_tensor(cute.recast_ptr(address + sfb_offset, dtype=UE8M0), tmem_layout_sfb)
 
-    steps = cute.ceil_div(a.shape[1], TILE[2])
-    mine = mma.get_slice(0)
-    if warp == TMA_WARP:
+    k_tiles = cute.ceil_div(a.shape[1], TILE[2])
+    thr_mma = mma.get_slice(0)
+    if warp_id == TMA_WARP:
         copies = (
-            (load_a, *partition(load_a, shared_a, mine.partition_A(cute.local_tile(a, TILE[::2], (row, None, 0))))),
-            (load_b, *partition(load_b, shared_b, mine.partition_B(cute.local_tile(b, TILE[1:], (column, None, 0))))),
+            (atom_a, *partition(atom_a, sA, thr_mma.partition_A(cute.local_tile(a, TILE[::2], (tile_m, None, 0))))),
+            (atom_b, *partition(atom_b, sB, thr_mma.partition_B(cute.local_tile(b, TILE[1:], (tile_n, None, 0))))),
             (
-                load_sa,
-                *partition(load_sa, shared_sa, mine.partition_A(cute.local_tile(scale_a, TILE[::2], (row, None, 0)))),
+                atom_sfa,
+                *partition(atom_sfa, sSFA, thr_mma.partition_A(cute.local_tile(scale_a, TILE[::2], (tile_m, None, 0)))),
             ),
             (
-                load_sb,
-                *partition(load_sb, shared_sb, mine.partition_B(cute.local_tile(scale_b, TILE[1:], (column, None, 0)))),
+                atom_sfb,
+                *partition(atom_sfb, sSFB, thr_mma.partition_B(cute.local_tile(scale_b, TILE[1:], (tile_n, None, 0)))),
             ),
         )
         stage_bytes = (TILE[0] + TILE[1]) * (TILE[2] + TILE[2] // BLOCK)
-        load_steps(steps, full, empty, copies, stage_bytes)
-    elif warp == MMA_WARP:
-        operands = mma.make_fragment_A(shared_a), mma.make_fragment_B(shared_b)
-        copies = to_tensor_memory(shared_sa, scales_a), to_tensor_memory(shared_sb, scales_b)
-        multiply_steps(mma, acc, operands, (scales_a, scales_b), copies, steps, full, empty, done)
+        load_steps(k_tiles, full, empty, copies, stage_bytes)
+    elif warp_id == MMA_WARP:
+        operands = mma.make_fragment_A(sA), mma.make_fragment_B(sB)
+        copies = to_tensor_memory(sSFA, scales_a), to_tensor_memory(sSFB, scales_b)
+        multiply_steps(mma, acc, operands, (scales_a, scales_b), copies, k_tiles, full, empty, done)
     else:
         cute.arch.mbarrier_wait(done, 0)
-        round_tile(acc, shared_out)
-        store_tile(shared_out, out, row, column)
+        round_tile(acc, sC)
+        store_tile(sC, out, tile_m, tile_n)
         tensor_memory.relinquish_alloc_permit()
         tensor_memory.free(address)
 
@@ -114,32 +114,32 @@ def to_tensor_memory(shared: cute.Tensor, scales: cute.Tensor):
 
 
 @cute.jit
-def load_steps(steps, full, empty, copies, stage_bytes: cutlass.Constexpr):
+def load_steps(k_tiles, full, empty, copies, stage_bytes: cutlass.Constexpr):
     """For each step along k, load tiles of a and b and their scales into the next stage."""
-    for step in cutlass.range(steps, unroll=1):
-        stage, lap = step % STAGES, step // STAGES
+    for k_tile in cutlass.range(k_tiles, unroll=1):
+        stage, lap = k_tile % STAGES, k_tile // STAGES
         cute.arch.mbarrier_wait(empty + stage, lap % 2 ^ 1)
         with cute.arch.elect_one():
             cute.arch.mbarrier_arrive_and_expect_tx(full + stage, stage_bytes)
         for i in cutlass.range_constexpr(4):
             load, tiles, stages = copies[i]
-            cute.copy(load, tiles[None, step], stages[None, stage], tma_bar_ptr=full + stage)
+            cute.copy(load, tiles[None, k_tile], stages[None, stage], tma_bar_ptr=full + stage)
 
 
 @cute.jit
-def multiply_steps(mma, acc, operands, scales, copies, steps, full, empty, done):
+def multiply_steps(mma, acc, operands, scales, copies, k_tiles, full, empty, done):
     """For each step, copy the scales to tensor memory, and then issue the MMAs."""
     (a, b), (scales_a, scales_b) = operands, scales
-    for step in cutlass.range(steps, unroll=1):
-        stage, lap = step % STAGES, step // STAGES
+    for k_tile in cutlass.range(k_tiles, unroll=1):
+        stage, lap = k_tile % STAGES, k_tile // STAGES
         cute.arch.mbarrier_wait(full + stage, lap % 2)
         for i in cutlass.range_constexpr(2):
             copy, sources, target = copies[i]
             cute.copy(copy, sources[None, None, None, None, stage], target)
-        for part in cutlass.range_constexpr(cute.size(a, mode=[2])):
-            mma.set(tcgen05.Field.ACCUMULATE, step > 0 or part > 0)
-            scaled_a = a[None, None, part, stage], scales_a[None, None, part]
-            scaled_b = b[None, None, part, stage], scales_b[None, None, part]
+        for k in cutlass.range_constexpr(cute.size(a, mode=[2])):
+            mma.set(tcgen05.Field.ACCUMULATE, k_tile > 0 or k > 0)
+            scaled_a = a[None, None, k, stage], scales_a[None, None, k]
+            scaled_b = b[None, None, k, stage], scales_b[None, None, k]
             cute.gemm(mma, acc, scaled_a, scaled_b, acc)
         with cute.arch.elect_one():
             tcgen05.commit(empty + stage)
@@ -150,10 +150,10 @@ def multiply_steps(mma, acc, operands, scales, copies, steps, full, empty, done)
 @cute.jit
 def round_tile(acc, shared):
     """Load the accumulator, round it, and write it to shared memory [row, column, strip]."""
-    thread, _, _ = cute.arch.thread_idx()
+    tidx, _, _ = cute.arch.thread_idx()
     strips = cute.flat_divide(acc[(None, None), 0, 0], (TILE[0], STRIP))  # [row, column, 0, strip]
     load = cute.make_copy_atom(tcgen05.Ld32x32bOp(tcgen05.Repetition(STRIP)), cutlass.Float32)
-    from_acc = tcgen05.make_tmem_copy(load, strips[None, None, 0, 0]).get_slice(thread)
+    from_acc = tcgen05.make_tmem_copy(load, strips[None, None, 0, 0]).get_slice(tidx)
     sources, targets = from_acc.partition_S(strips), from_acc.partition_D(shared)
     for strip in cutlass.range_constexpr(TILE[1] // STRIP):
         loaded = cute.make_rmem_tensor(targets[None, None, None, 0].shape, cutlass.Float32)
@@ -165,15 +165,15 @@ def round_tile(acc, shared):
 
 
 @cute.jit
-def store_tile(shared, out, row, column):
+def store_tile(shared, out, tile_m, tile_n):
     """Store the rounded tile with all threads of the epilogue."""
-    thread, _, _ = cute.arch.thread_idx()
-    target = cute.local_tile(out, TILE[:2], (row, column))
-    inside = (out.shape[0] - row * TILE[0], out.shape[1] - column * TILE[1])
-    for i in cutlass.range(thread, TILE[0] * TILE[1], EPILOGUE_WARPS * WARP, unroll=1):
-        at = (i // TILE[1], i % TILE[1])
-        if cute.elem_less(at, inside):
-            target[at] = shared[at[0], at[1] % STRIP, at[1] // STRIP]
+    tidx, _, _ = cute.arch.thread_idx()
+    target = cute.local_tile(out, TILE[:2], (tile_m, tile_n))
+    extent = (out.shape[0] - tile_m * TILE[0], out.shape[1] - tile_n * TILE[1])
+    for i in cutlass.range(tidx, TILE[0] * TILE[1], EPILOGUE_WARPS * WARP, unroll=1):
+        coord = (i // TILE[1], i % TILE[1])
+        if cute.elem_less(coord, extent):
+            target[coord] = shared[coord[0], coord[1] % STRIP, coord[1] // STRIP]
 
 
 @cute.jit
@@ -184,21 +184,21 @@ def matmul(a: cute.Tensor, b: cute.Tensor, scale_a: cute.Tensor, scale_b: cute.T
     mma = cute.make_tiled_mma(op)
     a, scale_a = described(a, scale_a)
     b, scale_b = described(b, scale_b)
-    ring_a = blackwell.make_smem_layout_a(mma, TILE, E4M3, STAGES)
-    ring_b = blackwell.make_smem_layout_b(mma, TILE, E4M3, STAGES)
-    ring_sa = block_scales.make_smem_layout_sfa(mma, TILE, BLOCK, STAGES)
-    ring_sb = block_scales.make_smem_layout_sfb(mma, TILE, BLOCK, STAGES)
+    layout_a = blackwell.make_smem_layout_a(mma, TILE, E4M3, STAGES)
+    layout_b = blackwell.make_smem_layout_b(mma, TILE, E4M3, STAGES)
+    layout_sfa = block_scales.make_smem_layout_sfa(mma, TILE, BLOCK, STAGES)
+    layout_sfb = block_scales.make_smem_layout_sfb(mma, TILE, BLOCK, STAGES)
     load = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE)
-    stages = [cute.slice_(ring, (None, None, None, 0)) for ring in (ring_a, ring_b, ring_sa, ring_sb)]
+    stages = [cute.slice_(ring, (None, None, None, 0)) for ring in (layout_a, layout_b, layout_sfa, layout_sfb)]
     make_a, make_b = cute.nvgpu.make_tiled_tma_atom_A, cute.nvgpu.make_tiled_tma_atom_B
     strip = (TILE[0], STRIP)
     strips = blackwell.make_smem_layout_epi(out.element_type, LayoutEnum.ROW_MAJOR, strip, TILE[1] // STRIP)
     multiply(
         mma,
-        (*make_a(load, a, stages[0], TILE, mma), ring_a),
-        (*make_b(load, b, stages[1], TILE, mma), ring_b),
-        (*make_a(load, scale_a, stages[2], TILE, mma, internal_type=cutlass.Int16), ring_sa),
-        (*make_b(load, scale_b, stages[3], TILE, mma, internal_type=cutlass.Int16), ring_sb),
+        (*make_a(load, a, stages[0], TILE, mma), layout_a),
+        (*make_b(load, b, stages[1], TILE, mma), layout_b),
+        (*make_a(load, scale_a, stages[2], TILE, mma, internal_type=cutlass.Int16), layout_sfa),
+        (*make_b(load, scale_b, stages[3], TILE, mma, internal_type=cutlass.Int16), layout_sfb),
         out,
         strips,
     ).launch(
@@ -213,8 +213,8 @@ def described(matrix: cute.Tensor, scales: cute.Tensor):
     numbers = cute.make_tensor(
         matrix.iterator, cute.make_layout((rows, k, 1), stride=(k, 1, cute.assume(rows * k, 64)))
     )
-    of_scales = block_scales.tile_atom_to_shape_SF((rows, k, 1), BLOCK)
-    return numbers, cute.make_tensor(cute.recast_ptr(scales.iterator, dtype=UE8M0), of_scales)
+    scale_layout = block_scales.tile_atom_to_shape_SF((rows, k, 1), BLOCK)
+    return numbers, cute.make_tensor(cute.recast_ptr(scales.iterator, dtype=UE8M0), scale_layout)
 
 
 def nvfp4_gemm(a: torch.Tensor, scale_a: torch.Tensor, b: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:

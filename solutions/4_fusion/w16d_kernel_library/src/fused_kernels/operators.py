@@ -77,11 +77,11 @@ def _add_rmsnorm(
     y, h = torch.empty_like(x), torch.empty_like(x)
     rows, columns = x.shape
     rstd = torch.empty(rows, dtype=torch.float32, device=x.device)
-    block, each = tile(columns)
+    block, tile_m = tile(columns)
     if rows:
         with torch.cuda.device_of(x):  # Triton launches on the current device, which need not be that of x
-            kernels.add_rmsnorm_forward[triton.cdiv(rows, each),](
-                y, h, rstd, x, residual, weight, rows, columns, eps, each, block, num_warps=4 if block <= 4096 else 16
+            kernels.add_rmsnorm_forward[triton.cdiv(rows, tile_m),](
+                y, h, rstd, x, residual, weight, rows, columns, eps, tile_m, block, num_warps=4 if block <= 4096 else 16
             )
     return y, h, rstd
 
@@ -96,13 +96,13 @@ def _add_rmsnorm_backward(
     dx, dweight = torch.empty_like(h), torch.empty_like(weight)
     if not rows:
         return dx, dweight.zero_()
-    block, each = tile(columns)
+    block, tile_m = tile(columns)
     warps = max(4, block // 512)
-    stripes = min(triton.cdiv(rows, each), multiprocessors(h.device) * (16 // warps))
+    stripes = min(triton.cdiv(rows, tile_m), multiprocessors(h.device) * (16 // warps))
     partial = torch.empty(stripes, columns, dtype=torch.float32, device=h.device)
     with torch.cuda.device_of(h):
         kernels.add_rmsnorm_backward[stripes,](
-            dx, partial, dy, dh, h, weight, rstd, rows, columns, each, block, num_warps=warps
+            dx, partial, dy, dh, h, weight, rstd, rows, columns, tile_m, block, num_warps=warps
         )
         kernels.sum_stripes[triton.cdiv(columns, 64),](dweight, partial, stripes, columns, 32, 64)
     return dx, dweight
