@@ -32,6 +32,7 @@ LONG_ANSWERS = {
     "gemm_epilogue_cute": 263,
     "fp8_gemm": 189,
     "flash_attention_cute": 213,
+    "flash_attention_backward_cute": 273,
     "cute_cpp": 131,
     "cutlass_epilogue": 140,
     "tcgen05_gemm": 122,
