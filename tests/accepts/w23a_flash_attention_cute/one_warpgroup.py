@@ -73,9 +73,7 @@ class Attention:
         tile_q = cute.local_tile(q, (ROWS, self.head), (block, 0, query_head))
         tiles_k = cute.local_tile(k, (KEYS, self.head), (None, 0, query_head // group))
         tiles_v = cute.local_tile(v, (KEYS, self.head), (None, 0, query_head // group))
-        tQsQ, tQgQ = cpasync.tma_partition(
-            copy_q, 0, alone, cute.group_modes(sQ, 0, 2), cute.group_modes(tile_q, 0, 2)
-        )
+        tQsQ, tQgQ = cpasync.tma_partition(copy_q, 0, alone, cute.group_modes(sQ, 0, 2), cute.group_modes(tile_q, 0, 2))
         tKsK, tKgK = cpasync.tma_partition(
             copy_k, 0, alone, cute.group_modes(sK, 0, 2), cute.group_modes(tiles_k, 0, 2)
         )
