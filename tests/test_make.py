@@ -65,8 +65,9 @@ def test_both_ends_of_the_versions_grade_every_reference_and_look_for_spills(end
     ("arguments", "constraint"), [((), "torch<2.14"), (("TORCH=torch==2.15.*",), "torch==2.15.*")], ids=["", "chosen"]
 )
 def test_make_chooses_the_torch_that_it_installs(arguments: tuple[str, ...], constraint: str) -> None:
-    """Otherwise pip takes the newest version that pyproject.toml admits, with gigabytes of CUDA libraries."""
+    """Otherwise uv takes the newest version that pyproject.toml admits, with gigabytes of CUDA libraries."""
     found = commands("lint", *arguments)
     assert f"echo '{constraint}' > .venv/constraints.txt" in found
     packages = "--editable ./warpcheck --editable '.[all,test]'"
-    assert f".venv/bin/pip install --quiet --no-compile --constraint .venv/constraints.txt {packages}" in found
+    install = ".venv/bin/uv pip install --quiet --python .venv --constraint .venv/constraints.txt"
+    assert f"{install} {packages}" in found

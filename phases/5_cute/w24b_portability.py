@@ -2,7 +2,7 @@
 
 softmax(x, interpret) takes an array of shape (rows, columns), float32 or bfloat16, with at least one row and 1 to 4096
 columns, and returns softmax along each row as a new array of the same shape and dtype. It is computed in float32 and
-rounded once. interpret is passed to pallas_call.
+rounded once, and is right for finite values of any size. interpret is passed to pallas_call.
 
 One pallas_call does the work. Outside of it, arrays may be reshaped, padded, sliced and cast. The grader checks the
 values in JAX's interpreter, that the kernel lowers for a TPU (Mosaic), for an NVIDIA GPU and for an AMD GPU (Triton),

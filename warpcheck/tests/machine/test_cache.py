@@ -28,7 +28,7 @@ LOWERED = Lowered(
     [AccessSite(Space.GLOBAL, Access.LOAD, 8, 2, False, 3, "ld.global.v2.f32", 40, SassAccess(16, 1, 2))],
     [[(1, "mov.u32"), (3, "@bra")], []],
     ["table"],
-    {Check("access", (1, 0, 16, 4, 0, 0, 0, 0, 0)), Check("fence")},
+    {Check("access", (1, 0, 16, 4, 0, 0, 0, 0, 0, 0)), Check("fence")},
 )
 
 
