@@ -82,6 +82,7 @@ def launch(number: int) -> None:
     """Compile and run a kernel as a new process does, from what the cache on disk has."""
     compiler._schedule_code.cache_clear()
     compiler._copy_code.cache_clear()
+    compiler._tensor_code.cache_clear()
     compiler._noinline_code.cache_clear()
     compiler._check_code.cache_clear()
     compiled, name = compile_ptx(SOURCE % number)
