@@ -11,6 +11,7 @@ from kernelpath.verdict import Verdict
 from tests import planted
 from tests.planted import FormatError, Planted
 
+ROOT = Path(__file__).parents[1]
 PROGRAM = "a = 1\nb = 2\n\nc = 3\nb = 2\n"
 PATCH = "```diff\n--- solutions/base.py\n@@\n{}```\n"
 
@@ -99,3 +100,10 @@ def test_a_patch_changes_a_file_of_an_honest_submission(tmp_path: Path) -> None:
 def test_a_section_without_the_format_is_refused(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=re.escape(message)):
         sections(text, tmp_path)
+
+
+def test_every_submission_fits_the_programs_that_it_changes(tmp_path: Path) -> None:
+    """`make weekly` grades most of them, so a renamed variable of a solution would go unnoticed until then."""
+    for index, submission in enumerate((*planted.rejects(ROOT), *planted.accepts(ROOT))):
+        folder = tmp_path / str(index)
+        assert submission.submission(folder).exists(), submission.name
