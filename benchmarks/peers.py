@@ -249,6 +249,11 @@ def through_autograd(forward: Kernel) -> Kernel:
     return gradients
 
 
+def flash4_gradients_in_fixed_order(kernel: Kernel) -> Kernel:
+    """Return FlashAttention 4's backward pass with the same bits in every run, as ours has."""
+    return flash4_gradients(partial(kernel, deterministic=True))
+
+
 def flash4_gradients(kernel: Kernel) -> Kernel:
     def gradients(*tensors: Any) -> tuple[torch.Tensor, ...]:
         q, k, v, out, lse, dout, causal = tensors
@@ -687,6 +692,7 @@ def attentions() -> Iterator[Race]:
         cudnn=through_autograd(cudnn_attention),
         flash2=through_autograd(flash2_attention),
         flash4=optional("flash_attn.cute.interface", "_flash_attn_bwd", flash4_gradients),
+        flash4_fixed=optional("flash_attn.cute.interface", "_flash_attn_bwd", flash4_gradients_in_fixed_order),
     )
     no_groups = [shape for shape in shapes if shape[1] == 1]
     names = ("flash_attention_backward_cute", "flash_attention_backward")

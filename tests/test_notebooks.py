@@ -66,17 +66,13 @@ def test_no_learners_file_is_given_a_kept_report(
     assert notebook.check("double") == (forged if taken else honest)
 
 
-# Kernels whose race no GPU has run yet. A page that has it takes the name out of here.
-UNRACED = {"flash_attention_backward_cute", "grouped_gemm_cute", "stream_k"}
-
-
 @pytest.mark.parametrize("item", registry.exercises(), ids=lambda item: item.name)
 def test_every_exercise_has_its_place_in_its_weeks_notebook(item: registry.ExerciseRef) -> None:
     assert item.notebook is not None, f"week {item.week} has no notebook"
     source = "\n".join(cell.source for cell in code_cells(read(item.notebook)))
     assert f'notebook.check("{item.name}")' in source
     declared = registry.load(item)
-    if declared.baseline is not None and declared.kind not in ("distributed", "library") and item.name not in UNRACED:
+    if declared.baseline is not None and declared.kind not in ("distributed", "library"):
         assert f'notebook.contestants("{item.name}")' in source, "nothing stands beside the learner's kernel"
 
 

@@ -22,8 +22,8 @@ once, mostly in L2.
 
 No program waits for another. A counter for each tile counts the programs that have stored their accumulators, and the
 program that counts last adds them all, including its own. So no order of the programs can deadlock, even if few of them
-are resident. When graded on an H200, this kernel took 187 us for this size, and cuBLAS took 105 us. We haven't examined
-the difference.
+are resident. When graded on an H200, this kernel took 187 us for this size, and cuBLAS took 105 us. The expert kernel,
+with TMA and tiles of 128 x 256, takes 138 us.
 """
 
 import torch

@@ -4,7 +4,7 @@
 // of tiles 0 to t. To find the sum before it, a tile looks back: it adds the sums of its predecessors until it finds a
 // tile that has published its prefix.
 
-constexpr int WARP = 32, THREADS = 256, WARPS = THREADS / WARP, ROWS = 7, ROW = 4 * WARP, TILE = THREADS * 4 * ROWS;
+constexpr int WARP = 32, THREADS = 256, WARPS = THREADS / WARP, ROWS = 8, ROW = 4 * WARP, TILE = THREADS * 4 * ROWS;
 
 // The state of a tile, in the upper half of its status word. The lower half is the sum.
 constexpr unsigned EMPTY = 0, SUM = 1, PREFIX = 2;

@@ -21,7 +21,7 @@ keep memory busy while others reduce. This determines the design of each kernel:
     columns     a row is held in            what keeps memory busy                          of the copy (H200, bfloat16)
     to 16384    registers, 1 to 5 blocks    2 to 32 programs per SM, in different phases    0.96 to 1.00
     to 32768    registers                   the next two rows, in flight to shared memory   0.87
-    beyond      registers of a team         three programs per SM, of different rows        0.71 at 65536
+    beyond      registers of a team         the team's next row, in flight to registers     0.84 at 131072
 
 Two changes make rows of 5000 as fast as others (0.98 of copy speed; one block of 8192 at offsets that the compiler
 knows nothing about reached 0.54). Splitting the row into parts masks few lanes, and passing the columns as a product
@@ -35,7 +35,8 @@ import torch
 import triton
 import triton.language as tl
 
-LOWEST = tl.constexpr(-3.4028234663852886e38)
+# What no program has stored: the bits of the lowest float32 as a maximum, and those of 0 as a sum.
+NEUTRAL = tl.constexpr((0xFF7FFFFF << 32) - (1 << 64))
 
 
 @triton.jit
@@ -82,39 +83,55 @@ def softmax_pipelined(out, x, rows, vectors, WIDTH: tl.constexpr, BLOCK: tl.cons
 
 
 @triton.jit
+def load_slice(x, row, rows, columns, first, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Return PARTS blocks of a row, the first of which starts at column `first`."""
+    x_parts = ()
+    for part in tl.static_range(PARTS):
+        cols = first + part * BLOCK + tl.arange(0, BLOCK)
+        mask = (row < rows) & (cols < columns)
+        x_parts += (tl.load(x + row.to(tl.int64) * columns + cols, mask=mask, other=-float("inf")),)
+    return x_parts
+
+
+@triton.jit
 def softmax_team(
-    out, x, words, rows, vectors, WIDTH: tl.constexpr, TEAM: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr
-):
-    """Divide a row among TEAM programs: each keeps a slice in registers, and they exchange a maximum and a sum."""
+    out, x, words, rows, vectors,
+    WIDTH: tl.constexpr, TEAM: tl.constexpr, SLOTS: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Divide a row among TEAM programs: each keeps a slice in registers, and they exchange a maximum and a sum.
+
+    While the programs work on a row and wait for each other, their slices of the team's next row are in flight.
+    """
     columns = vectors * WIDTH
     rank = tl.program_id(0) % TEAM
-    teams = tl.num_programs(0) // TEAM
+    team, teams = tl.program_id(0) // TEAM, tl.num_programs(0) // TEAM
     first = rank * (PARTS * BLOCK)
-    for row in tl.range(tl.program_id(0) // TEAM, rows, teams):
-        row_start = row.to(tl.int64) * columns
-        x_parts = ()
-        for part in tl.static_range(PARTS):
-            cols = first + part * BLOCK + tl.arange(0, BLOCK)
-            x_parts += (tl.load(x + row_start + cols, mask=cols < columns, other=-float("inf")),)
+    next_parts = load_slice(x, team, rows, columns, first, PARTS, BLOCK)
+    for row in tl.range(team, rows, teams):
+        x_parts = next_parts
+        next_parts = load_slice(x, row + teams, rows, columns, first, PARTS, BLOCK)
         x_max = x_parts[0].to(tl.float32)
         for part in tl.static_range(1, PARTS):
             x_max = tl.maximum(x_max, x_parts[part].to(tl.float32))
-        row_max = tl.maximum(tl.max(x_max, axis=0), LOWEST)  # a slice may lie beyond the row: all of it is -inf
+        row_max = tl.max(x_max, axis=0)
         acc = tl.zeros([BLOCK], tl.float32)
         for part in tl.static_range(PARTS):
             acc += tl.exp(x_parts[part].to(tl.float32) - row_max)
-        max_parts, sum_parts = exchange(words + row.to(tl.int64) * TEAM, rank, row_max, tl.sum(acc, axis=0), TEAM)
+        row_words = words + row.to(tl.int64) * TEAM
+        max_parts, sum_parts = exchange(row_words, rank, row_max, tl.sum(acc, axis=0), TEAM, SLOTS)
         global_max = tl.max(max_parts, axis=0)
         scale = tl.exp(row_max - global_max) / tl.sum(sum_parts * tl.exp(max_parts - global_max), axis=0)
         for part in tl.static_range(PARTS):
             cols = first + part * BLOCK + tl.arange(0, BLOCK)
             y = tl.exp(x_parts[part].to(tl.float32) - row_max) * scale
-            tl.store(out + row_start + cols, y.to(out.dtype.element_ty), mask=cols < columns)
+            tl.store(out + row.to(tl.int64) * columns + cols, y.to(out.dtype.element_ty), mask=cols < columns)
 
 
 @triton.jit
-def exchange(words, rank, a, b, TEAM: tl.constexpr):
+def exchange(words, rank, a, b, TEAM: tl.constexpr, SLOTS: tl.constexpr):
     """Return what each of the TEAM programs passes as a and b. A word that is -1 has not been stored yet.
+
+    The results have SLOTS elements, a power of two. Those after the first TEAM are NEUTRAL.
 
     Two float32 form one word of 8 bytes, which is stored and loaded at once, so both arrive together and no fence is
     needed to order them. All programs of the grid must be resident, so the launch is cooperative.
@@ -122,10 +139,11 @@ def exchange(words, rank, a, b, TEAM: tl.constexpr):
     high = a.to(tl.uint32, bitcast=True).to(tl.uint64) << 32
     word = (high | b.to(tl.uint32, bitcast=True)).to(tl.int64, bitcast=True)
     tl.atomic_xchg(words + rank, word, sem="relaxed")
-    slots = words + tl.arange(0, TEAM)
-    while tl.min(tl.where(tl.load(slots, volatile=True) == -1, 0, 1), axis=0) == 0:
-        pass
-    recv = tl.load(slots, volatile=True).to(tl.uint64, bitcast=True)
+    slots, mask = words + tl.arange(0, SLOTS), tl.arange(0, SLOTS) < TEAM
+    recv = tl.load(slots, mask=mask, other=NEUTRAL, volatile=True)
+    while tl.min(tl.where(recv == -1, 0, 1), axis=0) == 0:
+        recv = tl.load(slots, mask=mask, other=NEUTRAL, volatile=True)
+    recv = recv.to(tl.uint64, bitcast=True)
     return (recv >> 32).to(tl.uint32).to(tl.float32, bitcast=True), recv.to(tl.uint32).to(tl.float32, bitcast=True)
 
 
@@ -146,13 +164,16 @@ def fused_softmax(x: torch.Tensor) -> torch.Tensor:
             programs = min(rows, multiprocessors(x.device))
             softmax_pipelined[programs,](out, x, *sizes, 32_768, 1 + in_flight(x.device), num_warps=32)
     else:
-        team = triton.next_power_of_2(columns) // 16_384
-        per_sm = 3 if width * x.element_size() >= 16 and x.element_size() == 2 else 2
+        # 16 KiB of a row per program: 32 registers per thread of 4 warps, and as many for the next row. Without 16-byte
+        # loads, each element takes a register of its own until it is used.
+        team = triton.cdiv(columns * x.element_size(), 16 << 10)
+        wide = width * x.element_size() >= 16
+        warps, per_sm = 4 if wide else 8, 4 if wide or x.element_size() == 4 else 2
         teams = min(rows, max(1, per_sm * multiprocessors(x.device) // team))
         words = torch.full((rows, team), -1, dtype=torch.int64, device=x.device)
         softmax_team[teams * team,](
-            out, x, words, *sizes, team, triton.cdiv(columns, team * 2048), 2048,
-            num_warps=8, maxnreg=80 if per_sm == 3 else 128, launch_cooperative_grid=True,
+            out, x, words, *sizes, team, triton.next_power_of_2(team), 8 // x.element_size(), 2048,
+            num_warps=warps, maxnreg=65_536 // (32 * warps * per_sm), launch_cooperative_grid=True,
         )  # fmt: skip
     return out
 

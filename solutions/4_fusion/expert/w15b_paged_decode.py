@@ -116,12 +116,15 @@ def attend(query, k_pages, v_pages, block_table, first, last, kv_head, kv_heads,
 @triton.jit(do_not_specialize=["batch", "width", "kv_heads", "group", "shift"])
 def decode(out_ptr, part_ptr, lse_ptr, split_ptr, q, k_pages, v_pages, block_table, lengths,
            batch, width, kv_heads, group, shift, scale,
-           GROUP: tl.constexpr, HEAD: tl.constexpr, TOKENS: tl.constexpr, SEQUENCES: tl.constexpr):  # fmt: skip
+           GROUP: tl.constexpr, HEAD: tl.constexpr, TOKENS: tl.constexpr, SEQUENCES: tl.constexpr,
+           PDL: tl.constexpr):  # fmt: skip
     """One of many programs, each with the same share of all units: those of a sequence's first key head, its second ...
 
     A part of a key head's units goes to slot 2p of program p where the head began with an earlier program, and to
     slot 2p + 1 where it began here. split_ptr then says which head that is, and which program has its last unit.
     """
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()  # merge may be launched now, and waits for the parts
     units = units_of_all(lengths, batch, TOKENS, SEQUENCES) * kv_heads
     units_per_program = tl.maximum(tl.cdiv(units, tl.num_programs(0)), MIN_UNITS)
     unit = tl.program_id(0) * units_per_program
@@ -164,8 +167,11 @@ def decode(out_ptr, part_ptr, lse_ptr, split_ptr, q, k_pages, v_pages, block_tab
 
 
 @triton.jit(do_not_specialize=["group"])
-def merge(out_ptr, part_ptr, lse_ptr, split_ptr, group, HEAD: tl.constexpr, PARTS: tl.constexpr):
+def merge(out_ptr, part_ptr, lse_ptr, split_ptr, group,
+          HEAD: tl.constexpr, PARTS: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
     """Merge the parts of one query head, of the key head that was split after program p."""
+    if PDL:
+        tl.extra.cuda.gdc_wait()
     first, g = tl.program_id(0) // group, tl.program_id(0) % group
     row = tl.load(split_ptr + 2 * first)
     if row < 0:
@@ -208,13 +214,17 @@ def launch(programs: int, out: torch.Tensor, q: torch.Tensor, k_pages: torch.Ten
     lse = q.new_empty((2 * programs, group), dtype=torch.float32)
     splits = q.new_empty((programs, 2), dtype=torch.int32)
     block_g = max(16, triton.next_power_of_2(group))
-    shared = torch.cuda.get_device_properties(q.device if q.is_cuda else None).shared_memory_per_block_optin
-    tiles = max(0, shared - 4 * block_g * head) // (4 * TOKENS * head)  # units of keys and values beside the queries
+    device = torch.cuda.get_device_properties(q.device if q.is_cuda else None)
+    pdl = device.major >= 9  # programmatic dependent launch
+    # Units of keys and values that fit beside the queries.
+    tiles = max(0, device.shared_memory_per_block_optin - 4 * block_g * head) // (4 * TOKENS * head)
     decode[programs,](
         out, parts, lse, splits, q, k_pages, *rest, batch, rest[1].shape[1], kv_heads, group, page.bit_length() - 1,
-        head**-0.5 * LOG2_E, block_g, head, TOKENS, 128, num_warps=4, num_stages=min(4, 1 + tiles)
+        head**-0.5 * LOG2_E, block_g, head, TOKENS, 128, pdl, num_warps=4, num_stages=min(4, 1 + tiles)
     )  # fmt: skip
-    merge[programs * group,](out, parts, lse, splits, group, head, 16)
+    merge[programs * group,](
+        out, parts, lse, splits, group, head, 16, pdl, num_warps=max(1, head // 128), launch_pdl=pdl
+    )
 
 
 def multiprocessors(device: torch.device) -> int:

@@ -52,15 +52,17 @@ the dq warp are ideas of FlashAttention-3 (Shah and others, 2024).
 
 Measured on an H200 in one run, in ms for 4096 tokens, 4 x 16 heads of 128 or 4 x 32 heads of 64:
 
-                             this kernel   in any order   FA-4   cuDNN
-    head 128, causal                1.36           1.27   1.21    1.40
-    head 128, all keys              2.37           2.28   2.13    2.39
-    head 64, causal                 1.79                  1.37    1.77
-    head 64, all keys               2.89           2.95   2.45    2.97
+                             this kernel   in any order   FA-4   FA-4, fixed order
+    head 128, causal                1.37           1.26   1.20                1.33
+    head 128, all keys              2.36           2.26   2.11                2.31
+    head 64, causal                 1.80           1.61   1.37                1.37
+    head 64, all keys               2.91           2.95   2.47                2.44
 
-Two changes did not help, and are gone. If the scores of the next tile are issued before dk of the last is complete, the
-time is the same with heads of 128, and with heads of 64 ptxas serializes all wgmmas. If consumers add their registers
-to dq (red.global.add.v4.f32) instead of TMA, only causal heads of 64 in any order are faster (1.60 ms).
+Four changes did not help, and are gone. If the scores of the next tile are issued before dk of the last is complete,
+the time is the same with heads of 128, and with heads of 64 ptxas serializes all wgmmas, for want of registers. It does
+so for both sizes if dv is issued before ds is computed. If ds is computed from the rounded p, which takes half of the
+registers, heads of 64 take 1.92 and 3.29 ms. If consumers add their registers to dq (red.global.add.v4.f32) instead of
+TMA, only causal heads of 64 in any order are faster (1.60 ms).
 """
 
 import math
