@@ -9,6 +9,8 @@ INSTALLED := .venv/installed
 # how a machine without a GPU gets a build without CUDA. Another version: make grade TORCH='torch==2.15.*'
 TORCH ?= torch<2.14
 
+install: $(INSTALLED)
+
 grade: $(INSTALLED)
 	$(BIN)/kp check --all --tree solutions
 	$(BIN)/kp check --all --tree expert
@@ -124,10 +126,11 @@ $(INSTALLED): pyproject.toml warpcheck/pyproject.toml
 	$(PYTHON) -m venv .venv
 	echo '$(TORCH)' > .venv/constraints.txt
 	$(BIN)/pip install --quiet uv
+	cert="$(call pip_setting,cert)" && SSL_CERT_FILE="$${cert:-$$SSL_CERT_FILE}" \
 	UV_DEFAULT_INDEX="$(call pip_setting,index-url)" UV_INDEX="$(call pip_setting,extra-index-url)" \
 	UV_FIND_LINKS="$(call pip_setting,find-links)" UV_INDEX_STRATEGY=unsafe-best-match \
 	$(BIN)/uv pip install --quiet --python .venv --constraint .venv/constraints.txt --editable ./warpcheck --editable '.[all,test]'
 	-$(BIN)/python -m compileall -qq -j 0 .venv/lib
 	touch $@
 
-.PHONY: grade test quick lint types seeds gpu-tests tests unit gradings weekly changed portable verdicts examples test-oldest test-newest test-wheel
+.PHONY: install grade test quick lint types seeds gpu-tests tests unit gradings weekly changed portable verdicts examples test-oldest test-newest test-wheel

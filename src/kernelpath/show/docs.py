@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import re
 import statistics
@@ -38,7 +39,7 @@ def regenerate(text: str, root: Path) -> str:
     """Return the text with every marked table regenerated. Raises KeyError for a table without a generator."""
     speeds = (results, peer_summary, peers, absent_peers)
     measured = (*speeds, counters, corpus, kernels, agreement, functions, findings)
-    tables = {table.__name__: table for table in (syllabus, electives, verdicts, *measured, cards, sources, coverage)}
+    tables = {table.__name__: table for table in (syllabus, electives, effort, verdicts, *measured, cards, sources, coverage)}
 
     def table(match: re.Match[str]) -> str:
         return match["begin"] + "\n".join(tables[match["name"]](root)) + "\n" + match["end"]
@@ -79,6 +80,36 @@ def _exercise_rows(root: Path, items: Iterable[registry.ExerciseRef]) -> Iterato
         notebook = item.notebook
         week = f"[{item.week}]({notebook.relative_to(root)})" if notebook else str(item.week)
         yield _row(week, f"`{item.name}`", words.LANES[item.lane], item.title)
+
+
+# A cell's predictions, before the learner replaces the dots.
+_PREDICTIONS = re.compile(r"^(my_\w+(?:, my_\w+)*) = \.\.\.", re.MULTILINE)
+
+
+def effort(root: Path) -> Iterator[str]:
+    """Yield a row for each week: what its notebook asks to read and predict, and what its exercises ask to write."""
+    yield from _header("week", "words", "predictions", "questions", "exercises", "lines")
+    items = list(registry.exercises(root))
+    for path in sorted((root / "notebooks").glob("*/*.ipynb"), key=lambda path: path.name):
+        week = int(path.name[len("week") :].split("_")[0])
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        texts, code = (
+            "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == kind)
+            for kind in ("markdown", "code")
+        )
+        read = len(re.sub(r"<!--.*?-->", "", texts).split())
+        predicted = sum(names.count("my_") for names in _PREDICTIONS.findall(code))
+        exercises = [item for item in items if item.week == week]
+        written = sum(_lines(item, "solutions") - _lines(item, "phases") for item in exercises)
+        asked = code.count("notebook.ask(")
+        yield _row(str(week), *(f"{count:,}" for count in (read, predicted, asked, len(exercises), written)))
+
+
+def _lines(item: registry.ExerciseRef, tree: registry.Tree) -> int:
+    """Return the lines of an exercise's files in a tree that are not blank."""
+    path = item.submission(tree)
+    files = [file for file in path.parent.glob(f"{path.stem}.*") if file.is_file()]
+    return sum(bool(line.strip()) for file in files for line in file.read_text(encoding="utf-8").splitlines())
 
 
 def sources(root: Path) -> Iterator[str]:
