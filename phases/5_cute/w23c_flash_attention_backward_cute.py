@@ -19,7 +19,7 @@ A block computes dk and dv of 128 keys, in registers. A producer warp uses TMA t
 then each tile of queries, with its part of dout, lse and delta. Consumers are warpgroups with 64 keys each. Each
 computes p^T and ds^T with keys as rows, which are the A operands of the GEMMs for dv and dk in the same registers. The
 GEMM for dq sums over the keys of all consumers, so ds goes through shared memory, too. Its result is only a part of dq,
-to which other blocks add as well. A warp of its own adds it to float32 sums in global memory, with TMA
+to which other blocks add as well. A separate warp adds it to float32 sums in global memory, with TMA
 (cp.reduce.async.bulk).
 
 prepare and round_dq are written: they compute delta before this kernel, and round the sums of dq after it. Start with

@@ -2,8 +2,7 @@
 
 run(kernel, x) launches the kernel with that name in w21c_repair_barriers.cu, and returns the sum of the rows of x, a
 float32 matrix of shape (rows, 128) that is aligned to 16 bytes. The kernels are CUDA C++ with cuda::ptx. Each of its
-functions is a single PTX instruction. The kernels write out the steps that the CuTe DSL's PipelineTmaAsync takes for
-you.
+functions is a single PTX instruction. The kernels spell out the steps that PipelineTmaAsync performs in the CuTe DSL.
 
 Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES. The kind is the name of an
 exception of warpcheck, such as "OutOfBounds", or "WrongValues" if the machine reports no fault and the values are

@@ -54,7 +54,7 @@ SOFTMAX_WARP, CORRECTION_WARP, MMA_WARP, TMA_WARP, WARPS = 0, 4, 8, 9, 10
 SCALE_IS_THERE, SCALE_IS_TAKEN, CORRECTED = 2, 3, 4
 # The number of a row's 128 exponentials that FMA units compute.
 BY_FMA = 32
-# 2^x for -0.5 <= x <= 0.5, with a relative error of at most 7.5e-5; weights are rounded to 2^-9.
+# 2^x for -0.5 <= x <= 0.5, with a relative error of at most 7.5e-5; weights are rounded to bfloat16, by up to 2^-8.
 POLYNOMIAL = (0.99992807, 0.69326099, 0.24261112, 0.05517167)
 # The smallest exponent: below it, the bits of 2^x would overflow into the sign.
 LOWEST = -126.0

@@ -39,7 +39,8 @@ def regenerate(text: str, root: Path) -> str:
     """Return the text with every marked table regenerated. Raises KeyError for a table without a generator."""
     speeds = (results, peer_summary, peers, absent_peers)
     measured = (*speeds, counters, corpus, kernels, agreement, functions, findings)
-    tables = {table.__name__: table for table in (syllabus, electives, effort, verdicts, *measured, cards, sources, coverage)}
+    of_course = (syllabus, electives, effort, verdicts, cards, sources, coverage)
+    tables = {table.__name__: table for table in (*of_course, *measured)}
 
     def table(match: re.Match[str]) -> str:
         return match["begin"] + "\n".join(tables[match["name"]](root)) + "\n" + match["end"]

@@ -143,7 +143,7 @@ PROBLEM = Problem(
     must_reach=matmul.BEYOND_A_TILE,
     reference=reference,
     outputs=("h", "dx", "dw"),
-    # dx and dw are sums of products whose factors were rounded once or twice, by up to 2^-9 of each: some thousandths
+    # dx and dw are sums of products whose factors were rounded once or twice, by up to 2^-8 of each: some thousandths
     # of the root mean square, and five times that for the worst element. A derivative that is wrong is off by tenths.
     tolerance={"bfloat16": Tolerance(rtol=2**-7, atol=3e-2), "float16": Tolerance(rtol=2**-10, atol=4e-3)},
     extreme=extreme,
