@@ -9,7 +9,7 @@ w.T in the dtype of x, for
     q[i, 8 c + j] = packed[i, c] >> (4 (j // 2) + 16 (j % 2)) & 15
 
 The result must be as accurate as with exact weights and float32 sums that are rounded once. An exact weight has more
-bits than x, so no kernel can store it in 16 bits. packed may have more than 2**32 elements: offsets need 64 bits.
+bits than x, so no kernel can store it in 16 bits. packed and scale may have more than 2**32 elements.
 
 Most of the bytes are in packed, so read each word once, and never write weights to memory. A thread should unpack the
 words that it loads, and with few instructions: an H200 has time for three per weight. The grader checks the values, the

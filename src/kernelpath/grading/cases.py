@@ -385,7 +385,7 @@ class CaseRunner:
         """
         if finding.verdict not in _STATE_VERDICTS or not self.grader.setup.on_machine:
             return finding
-        self.context.progress("trying that call first in a new process")
+        self.context.progress("repeating the failed call in a new process")
         runner = self.context.workers.runner(self.grader.setup)
         try:
             _, first_call_finding = self._observe(self.grader, runner, replace(call, label=""))

@@ -475,5 +475,6 @@ def describe_inputs(finding: Finding, observation: Observation, expected: Sequen
     high = max(float(tensor.max()) for tensor in selected)
     if math.isnan(low) or math.isnan(high):
         return ""
-    subject = f"the inputs of row {row}" if rows else "the inputs"
+    part = f"row {row}" if output.dim() == 2 else f"index {row} along the first dimension"
+    subject = f"the inputs of {part}" if rows else "the inputs"
     return f"; {subject} lie between {low:.3g} and {high:.3g}: a value on the way overflows, or 0 is divided by 0"
