@@ -70,6 +70,7 @@ FIXED_PLACES = {
     "range": (5, 7),
     "reference": (3, 7),
     "register double buffering": (8, 7),
+    "relaxed": (25, 5),
     "release and acquire": (16, 16),
     "resident": (3, 8),
     "rotary embedding": (16, 3),
