@@ -1,4 +1,8 @@
-"""A checkout of one small exercise, so that the grader is tested without a compiler or a GPU."""
+"""A checkout of one small exercise, so that the grader is tested without a compiler or a GPU.
+
+What takes seconds to import, as PyTorch does, is imported by the fixtures: the process that only schedules the tests of
+others reads this file, too.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,18 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from kernelpath.course.registry import ExerciseRef
-from kernelpath.grading import grade
-from kernelpath.show import graded
-from kernelpath.verdict import Report
 from tests.browser import browser as browser
-from tests.direct import Caller
 
-GradeText = Callable[[str], Report]
+if TYPE_CHECKING:
+    from kernelpath.course.registry import ExerciseRef
+    from kernelpath.verdict import Report
+    from tests.direct import Caller
+
+GradeText = Callable[[str], "Report"]
 
 DECLARATION = '''"""Doubling: the least exercise there is."""
 import torch
@@ -73,6 +78,8 @@ done
 @pytest.fixture
 def doubling(tmp_path: Path) -> ExerciseRef:
     """The exercise `double` (Python alone, no kernel) in a checkout of its own."""
+    from kernelpath.course.registry import ExerciseRef
+
     for tree in ("checks", "phases", "solutions"):
         (tmp_path / tree / "1_architecture").mkdir(parents=True)
     item = ExerciseRef(tmp_path, "1_architecture/w01a_double")
@@ -85,6 +92,7 @@ def doubling(tmp_path: Path) -> ExerciseRef:
 @pytest.fixture
 def grade_text(doubling: ExerciseRef, tmp_path: Path) -> GradeText:
     """Grades Python source as a submission to `doubling`."""
+    from kernelpath.grading import grade
 
     def run(source: str) -> Report:
         submission = tmp_path / "submission.py"
@@ -107,17 +115,32 @@ class Solutions:
     """The reports of this checkout's reference kernels on the CPU, each graded once in a test run, when it is needed.
 
     folder: where they are kept, for notebooks (show/graded.py) and for the other processes of pytest-xdist.
+    few: whether kernels are graded in few cases (few_cases.py).
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, few: bool = False) -> None:
         self.folder = folder
+        self._few = few
+        folder.mkdir(exist_ok=True)
+
+    def in_few_cases(self) -> Solutions:
+        """Return the reports on the same kernels in few cases."""
+        return Solutions(self.folder / "few", few=True)
 
     def report(self, item: ExerciseRef) -> Report:
+        from kernelpath.course import registry
+        from kernelpath.grading import grade
+        from kernelpath.show import graded
+        from tests.few_cases import grade_in_few_cases, has_few_cases
+
         with (self.folder / f"{item.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             report = graded.load_report(item, self.folder)
             if report is None:
-                report = grade.grade(item, item.reference, device="cpu")
+                if self._few and has_few_cases(registry.load(item)):
+                    report = grade_in_few_cases(item, item.reference, seed=1, addresses=False)
+                else:
+                    report = grade.grade(item, item.reference, device="cpu")
                 graded.save_report(item, report, self.folder)
         return report
 
@@ -125,14 +148,14 @@ class Solutions:
 @pytest.fixture(scope="session")
 def solutions(tmp_path_factory: pytest.TempPathFactory) -> Solutions:
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "solutions"
-    folder.mkdir(exist_ok=True)
-    return Solutions(folder)
+    return Solutions((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "solutions")
 
 
 @pytest.fixture(scope="session")  # a process of tests changes between files, and this takes seconds to start
 def caller() -> Iterator[Caller]:
     """The process that calls submissions without a grading; see direct.py."""
+    from tests.direct import Caller
+
     caller = Caller()
     yield caller
     caller.close()

@@ -32,10 +32,9 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,7 @@ from kernelpath.work import entries, no_gpu
 from kernelpath.work.call import check_outputs
 from kernelpath.work.exception_findings import classify_exception
 from kernelpath.work.tensors import fingerprints, storage_bytes
-from tests import planted, selection
+from tests import fresh_process, planted, selection
 from tests.few_cases import in_few_cases, with_addresses
 from tests.planted import Planted
 from warpcheck import frontends, simulated_gpu
@@ -296,7 +295,7 @@ class Caller:
         if label == LARGE_OFFSETS:
             return call_large_offsets(exercise, file)
         if self._process is None:
-            context = get_context("spawn")
+            context = fresh_process.context()
             self._connection, theirs = context.Pipe()
             self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
             self._process.start()
@@ -393,7 +392,7 @@ def graded(root: Path) -> frozenset[Planted]:
     chosen = [honest for honest in planted.accepts(root) if "case" not in honest.options]
     first: set[tuple[str, str]] = set()
     for reject in planted.rejects(root, "cpu"):
-        lane = _lane(reject.exercise)
+        lane = lane_of(reject.exercise)
         case = reject.options.get("case")
         kinds = {(lane, reject.verdict.value), (lane, row(reject))}
         if case == LARGE_OFFSETS:
@@ -412,23 +411,41 @@ def sentinels(root: Path) -> frozenset[Planted]:
     that overflow. Of the wrong ones that are called directly, which test the PTX machine alone, it is a lane or a
     verdict. Honest ones are of a kind if they share a lane and are tested in the same way.
     """
-    measured = json.loads(selection.SECONDS.read_text())
-    unmeasured = statistics.mean(measured.values())
-    # The first submission of each exercise that is of these kinds: another one is as good.
-    candidates: dict[tuple[str, frozenset[tuple[object, ...]]], Planted] = {}
-    for submission in (*planted.rejects(root, "cpu"), *planted.accepts(root)):
-        candidates.setdefault((submission.exercise, frozenset(_kinds(submission, root))), submission)
-    left = set().union(*(kinds for _, kinds in candidates))
+    seconds = _cost_function()
+    submissions = (*planted.rejects(root, "cpu"), *planted.accepts(root))
+    kinds = {submission: _kinds(submission, root) for submission in submissions}
+    left = set().union(*kinds.values())
     chosen: list[Planted] = []
     while left:  # the usual approximation of a cover of least cost: the most new kinds per second
-        best = max(candidates, key=lambda one: len(one[1] & left) / measured.get(one[0], unmeasured))
-        chosen.append(candidates[best])
-        left -= best[1]
+        best = max(kinds, key=lambda submission: len(kinds[submission] & left) / seconds(submission))
+        chosen.append(best)
+        left -= kinds[best]
+    # What was chosen early may be of no kind that the others lack.
+    for submission in sorted(chosen, key=seconds, reverse=True):
+        others = [other for other in chosen if other is not submission]
+        if kinds[submission] <= set().union(*(kinds[other] for other in others)):
+            chosen = others
     return frozenset(chosen)
 
 
+def _cost_function() -> Callable[[Planted], float]:
+    """Return a function that estimates the worker-seconds of a submission.
+
+    The estimate is the measured value, else the mean of the submissions to the same exercise, else the mean of all
+    exercises.
+    """
+    measured = json.loads(selection.SECONDS.read_text())
+    unmeasured = statistics.mean(seconds for name, seconds in measured.items() if "/" not in name)
+
+    def estimate_seconds(submission: Planted) -> float:
+        measured_seconds = measured.get(submission.name, measured.get(submission.exercise, unmeasured))
+        return max(0.1, float(measured_seconds))
+
+    return estimate_seconds
+
+
 def _kinds(submission: Planted, root: Path) -> set[tuple[object, ...]]:
-    lane = _lane(submission.exercise)
+    lane = lane_of(submission.exercise)
     is_graded = submission in graded(root)
     if submission.is_honest:
         return {(lane, "honest", is_graded, is_graded and submission in with_addresses(root))}
@@ -452,7 +469,7 @@ def parametrize(name: str, submissions: Iterable[Planted], root: Path) -> pytest
 
 
 @cache
-def _lane(exercise: str) -> str:
+def lane_of(exercise: str) -> str:
     return registry.find(exercise).lane
 
 

@@ -5,24 +5,38 @@ is graded in each of them in every run. What another program for the same exerci
 the grader's steps look at that in every case. So two of the declared cases suffice, beside the one whose sizes the seed
 determines: the largest, to which limits on counters apply, and the smallest with a partial tile.
 
+A wrong submission that shows only after all cases have run, as one beyond a limit does, is graded in few cases as well
+if its section has the option `graded: few`. `make weekly` grades it in all cases. This command gives the option to
+those of the named submissions that get the same verdict in few cases:
+
+    python -m tests.few_cases [--write] w18b_transpose_cute/TOO_MUCH_TRAFFIC_no_swizzle ...
+
 Misaligned tensors and offsets past 2^31 take half of such a grading, because each needs kernels of its own. The first
 honest submission to each exercise is graded with them, and so is one whose text names addresses or offsets.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import re
+import tempfile
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from kernelpath.course import registry
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import ExerciseRef
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import grade
 from kernelpath.verdict import Report
+from kernelpath.work.process_clock import read_usage
 from tests import planted
 from tests.planted import Planted
+
+# The option `graded` of a wrong submission that is graded in few cases, and its value.
+OPTION, FEW = "graded", "few"
 
 
 def has_few_cases(exercise: Exercise) -> bool:
@@ -70,3 +84,39 @@ def grade_in_few_cases(item: ExerciseRef, submission: Path, *, seed: int, addres
     job = grade.Job.create(item, submission, device="cpu")
     with grade.Session(replace(job, exercise=in_few_cases(job.exercise, addresses=addresses))) as session:
         return session(seed=seed, brief=True)
+
+
+def find_submissions(names: list[str], write: bool) -> None:
+    """Print how gradings of wrong submissions in few cases end, and the processor time that they take.
+
+    write: whether to write the option into the sections of those that get their verdict.
+    """
+    root = Path(__file__).parents[1]
+    for submission in (planted.named(root, name) for name in names):
+        item = registry.find(submission.exercise)
+        if not has_few_cases(registry.load(item)):
+            print(f"{submission.name}: no kernel, or kernels to be repaired")
+            continue
+        begun = _processor_seconds()
+        with tempfile.TemporaryDirectory() as folder:
+            report = grade_in_few_cases(item, submission.submission(Path(folder)), seed=1, addresses=False)
+        print(f"{submission.name}: {report.verdict.value} in {_processor_seconds() - begun:.1f} s", flush=True)
+        if write and report.verdict is submission.verdict:
+            planted.set_option(submission, OPTION, FEW)
+
+
+def _processor_seconds() -> float:
+    """Return the processor time of this process and of all that it has started."""
+    return sum(read_usage([os.getpid()]).processor_seconds.values())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Grade planted wrong submissions in few cases.")
+    parser.add_argument("names", nargs="+", help="the names, such as w01b_vector_add/RACE_no_barrier")
+    parser.add_argument("--write", action="store_true", help="put the option `graded: few` into the sections")
+    arguments = parser.parse_args()
+    find_submissions(arguments.names, arguments.write)
+
+
+if __name__ == "__main__":
+    main()

@@ -72,7 +72,7 @@ def serve(address: str, package: str) -> NoReturn:
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # as ipykernel sets it before any import
     gc.disable()  # nothing that an import makes is garbage
     workers = importlib.import_module("kernelpath.grading.workers")
-    for module in (*PRELOADED, *workers.SLOW_IMPORTS.values()):
+    for module in (*PRELOADED, *(workers.SLOW_IMPORTS[lane] for lane in ("cuda", "triton", "cute"))):
         importlib.import_module(module)
     gc.freeze()
     signal.signal(signal.SIGCHLD, _reap)

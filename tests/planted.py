@@ -26,6 +26,8 @@ why the submission is wrong, where the section does not. Lines `key: value` righ
     case: rows=33 columns=1000    it is called directly in this case, where the fault shows (direct.py)
     case: large offsets           it runs in the cases past 2^31 elements alone, where the fault shows
     case: few                     an honest submission is called directly in few cases (few_cases.py)
+    graded: few                   a wrong one is graded in few cases, where it gets the same verdict (few_cases.py);
+                                  `make weekly` grades it in all
 
 A submission of more files is a Python file in a folder of the exercise, such as tests/accepts/w16d_kernel_library, with
 its other files in a folder of the same stem. So is one whose bytes or whose place matter, or that a notebook runs.
@@ -48,7 +50,7 @@ Device = Literal["cpu", "gpu"]
 Kind = Literal["accepts", "rejects"]
 
 # The options of a section with their values, where these are few.
-OPTIONS = {"device": ("cpu", "gpu"), "case": None}
+OPTIONS = {"device": ("cpu", "gpu"), "case": None, "graded": ("few",)}
 
 _SUFFIXES = {"python": ".py", "cuda": ".cu"}
 _SECTION = re.compile(r"^## (.+)\n", re.MULTILINE)

@@ -15,7 +15,6 @@ import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-# In the order in which they run: the largest groups come first, so that no process ends long before the others.
 CLASSES = ("notebooks", "gradings", "unit")
 
 # Files that run notebooks.
@@ -52,9 +51,16 @@ SENTINEL_EXERCISES = frozenset(
     }
 )
 
-# The mean seconds of a planted submission to an exercise, by exercise, as tests.suite_costs writes them. They only
+# The phases whose kernels to be read every run compiles: one in CUDA C++ and one in Triton. The others are compiled
+# weekly.
+SENTINEL_READINGS = frozenset({"1_architecture", "4_fusion"})
+
+# The seconds of planted submissions by name, and their means by exercise, as tests.suite_costs writes them. They only
 # have to be right in relation to each other.
 SECONDS = Path(__file__).with_name("submission_seconds.json")
+
+# The seconds of groups of tests, as tests.suite_costs writes them: the largest groups run first.
+GROUP_SECONDS = Path(__file__).with_name("group_seconds.json")
 
 # Files that grade submissions to the course's exercises, or compile so many kernels that they take more than 10 s.
 GRADINGS = frozenset(
@@ -164,6 +170,10 @@ WEEKLY: Mapping[str, tuple[str, ...]] = {
     "warpcheck/tests/test_readme.py": ("warpcheck/README.md", f"{_MACHINE}cli.py"),
 }
 
+# Their subjects, and those of other files with tests that run weekly.
+_READINGS = tuple(f"checks/{phase}/reading/" for phase in ("2_cuda", "3_triton", "5_cute"))
+SUBJECTS = {**WEEKLY, "tests/test_exam_declared.py": ("src/kernelpath/exam/", *_READINGS)}
+
 _ID = re.compile(r"\[(?:(?P<exercise>w\d+[a-z]_\w+)/|(?P<whole>.+)\]$)")
 
 # Files whose tests share nothing but their parameter.
@@ -214,8 +224,8 @@ def is_weekly(path: Path) -> bool:
 def concerns(path: Path, name: str, changed: Sequence[str]) -> bool:
     """Return whether a test concerns what has changed.
 
-    A test of an exercise or a notebook, which its name has, concerns their week; other tests of a file in `WEEKLY`
-    concern the subject of the file.
+    A test of an exercise or a notebook, which its name has, concerns their week; other tests concern the subject of
+    their file.
 
     Args:
         path: The file of tests.
@@ -225,7 +235,7 @@ def concerns(path: Path, name: str, changed: Sequence[str]) -> bool:
     if match := _WEEK.search(name):
         return match[1] in _WEEK.findall(" ".join(changed))
     file = _relative(path)
-    return any(changed_path.startswith((file, *WEEKLY.get(file, ()))) for changed_path in changed)
+    return any(changed_path.startswith((file, *SUBJECTS.get(file, ()))) for changed_path in changed)
 
 
 def _relative(path: Path) -> str:

@@ -1,11 +1,14 @@
 """Where the time of a test run goes: worker-seconds by file of tests and the slowest tests, as tables in Markdown.
 
-python -m tests.suite_costs [RESULTS] [--files N] [--tests N] [--write-seconds]
+python -m tests.suite_costs [RESULTS] [--files N] [--tests N] [--write-seconds] [--budget]
 
 RESULTS is what `pytest --junitxml` wrote, by default .venv/tests.xml of `make test`. A worker-second is a second of one
 process of pytest-xdist, in which others may run. Setting up a fixture counts for the test that needed it first.
 
---write-seconds updates tests/submission_seconds.json, from which `direct.sentinels` knows cheap submissions.
+--write-seconds updates tests/submission_seconds.json, from which `direct.sentinels` knows cheap submissions, and
+tests/group_seconds.json, by which the groups of tests are sorted.
+
+--budget prints the tests that took more than BUDGET, but those in EXEMPT, and ends with status 1 if there are any.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ import argparse
 import json
 import re
 import statistics
+import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -23,6 +27,18 @@ from xml.etree import ElementTree
 from tests import selection
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# The worker-seconds that one test of `make test` may take, and the tests that may take more: the sentinels among the
+# notebooks, and two submissions to a library, whose wheel is built and whose own tests run.
+BUDGET = 10.0
+EXEMPT = frozenset(
+    {
+        "test_runs_without_a_gpu_and_every_solution_passes[week02_memory]",
+        "test_runs_without_a_gpu_and_every_solution_passes[week17_layouts]",
+        "test_the_answer_passes_in_few_cases[w16d_kernel_library]",
+        "test_without_a_gpu[w16d_kernel_library/WRONG_OPERATOR_tests_assert_nothing]",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -82,16 +98,32 @@ def slowest(tests: Iterable[Test], most: int) -> Iterator[str]:
     yield from table(("test", "seconds"), ((f"{test.file}: {test.name}", test.seconds) for test in tests))
 
 
-_SUBMISSION = re.compile(r"\[(w\d+[a-z]_\w+)/\w+\]$")
+def over_budget(tests: Iterable[Test]) -> list[Test]:
+    """Return the tests that took more than BUDGET and are not in EXEMPT, the slowest first."""
+    over = [test for test in tests if test.seconds > BUDGET and test.name not in EXEMPT]
+    return sorted(over, key=lambda test: -test.seconds)
 
 
-def seconds_by_exercise(tests: Iterable[Test]) -> dict[str, float]:
-    """Return the mean worker-seconds of a planted submission to each exercise."""
+_SUBMISSION = re.compile(r"\[((w\d+[a-z]_\w+)/\w+)\]$")
+
+
+def seconds_by_submission(tests: Iterable[Test]) -> dict[str, float]:
+    """Return the worker-seconds of each planted submission, and their mean for each exercise."""
     seconds: dict[str, list[float]] = defaultdict(list)
     for test in tests:
-        if match := _SUBMISSION.search(test.name):
-            seconds[match[1]].append(test.seconds)
-    return {exercise: round(statistics.mean(seconds[exercise]), 1) for exercise in seconds}
+        # Of a submission that is graded in few cases, a grading in all of them says nothing.
+        if "in_all_cases" not in test.name and (match := _SUBMISSION.search(test.name)):
+            for name in match.groups():
+                seconds[name].append(test.seconds)
+    return {name: round(statistics.mean(seconds[name]), 1) for name in seconds}
+
+
+def seconds_by_group(tests: Iterable[Test]) -> dict[str, float]:
+    """Return the worker-seconds of each group of tests."""
+    seconds: dict[str, float] = defaultdict(float)
+    for test in tests:
+        seconds[selection.group_of(Path("tests", test.file), test.name)] += test.seconds
+    return {group: round(total, 1) for group, total in seconds.items()}
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str | float]]) -> Iterator[str]:
@@ -103,17 +135,29 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str | float]]) -> Ite
         yield "| " + " | ".join(texts) + " |"
 
 
+def update(file: Path, seconds: Mapping[str, float]) -> None:
+    """Write what a run has measured into a file that also has what it has not run."""
+    known = json.loads(file.read_text()) if file.is_file() else {}
+    file.write_text(json.dumps({**known, **seconds}, indent=1, sort_keys=True) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="?", type=Path, default=ROOT / ".venv" / "tests.xml")
     parser.add_argument("--files", type=int, default=30)
     parser.add_argument("--tests", type=int, default=40)
     parser.add_argument("--write-seconds", action="store_true")
+    parser.add_argument("--budget", action="store_true")
     chosen = parser.parse_args()
     tests = read(chosen.results)
+    if chosen.budget:
+        over = over_budget(tests)
+        for test in over:
+            print(f"{test.file}: {test.name} took {test.seconds:.1f} s; docs/testing.md says what to do about it")
+        sys.exit(1 if over else 0)
     if chosen.write_seconds:
-        seconds = json.loads(selection.SECONDS.read_text()) | seconds_by_exercise(tests)
-        selection.SECONDS.write_text(json.dumps(seconds, indent=1, sort_keys=True) + "\n")
+        update(selection.SECONDS, seconds_by_submission(tests))
+        update(selection.GROUP_SECONDS, seconds_by_group(tests))
     print(f"{sum(test.seconds for test in tests):,.0f} worker-seconds, {len(tests):,} tests")
     for lines in (by_class(tests), by_file(tests, chosen.files), slowest(tests, chosen.tests)):
         print("", *lines, sep="\n")

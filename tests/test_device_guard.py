@@ -1,9 +1,9 @@
 """The package of week 16 launches on the device of its tensors, also where another device is the current one."""
 
-import subprocess
-import sys
+from pathlib import Path
 
 from kernelpath.course import registry
+from tests import fresh_process
 
 PROGRAM = """
 import sys
@@ -44,10 +44,13 @@ torch.ops.fused_kernels.swiglu_backward(x, torch.ones(4, 4))
 """
 
 
-def test_each_launch_is_on_the_device_of_its_tensors() -> None:
+def test_each_launch_is_on_the_device_of_its_tensors(tmp_path: Path) -> None:
     source = registry.find("kernel_library").solution.with_suffix("") / "src"
-    ran = subprocess.run([sys.executable, "-c", PROGRAM, str(source)], capture_output=True, text=True, check=True)
-    launches = dict(line.split() for line in ran.stdout.splitlines())
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    stdout, stderr = fresh_process.run(program, str(source))
+    assert not stderr
+    launches = dict(line.split() for line in stdout.splitlines())
     assert launches == dict.fromkeys(
         ("add_rmsnorm_forward", "add_rmsnorm_backward", "sum_stripes", "swiglu_forward", "swiglu_backward"), "True"
     )

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from kernelpath.course import registry
 from kernelpath.verdict import Verdict
 from tests import direct, planted
 from tests.direct import Caller
@@ -55,13 +54,11 @@ def test_every_run_tests_each_kind_of_submission() -> None:
 
 
 def verdicts_by_lane(rejects: Iterable[Planted], is_graded: bool) -> set[tuple[str, Verdict]]:
-    return {
-        (registry.find(reject.exercise).lane, reject.verdict) for reject in rejects if (reject in GRADED) == is_graded
-    }
+    return {(direct.lane_of(reject.exercise), reject.verdict) for reject in rejects if (reject in GRADED) == is_graded}
 
 
 def rows_by_lane(rejects: Iterable[Planted]) -> set[tuple[str, str]]:
-    return {(registry.find(reject.exercise).lane, direct.row(reject)) for reject in rejects if reject in GRADED}
+    return {(direct.lane_of(reject.exercise), direct.row(reject)) for reject in rejects if reject in GRADED}
 
 
 ENTRY = "import os, time\n\n\ndef vector_add(x, y):\n    {}\n"

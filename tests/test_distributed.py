@@ -9,7 +9,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +28,18 @@ from kernelpath.show import view
 from kernelpath.verdict import Report, Verdict
 from kernelpath.wire import ConnectionClosed, Wire
 from kernelpath.work import fabric_messages as fabric
-from kernelpath.work import process_group
+from kernelpath.work import process_group, runner
 from kernelpath.work.exchange import Exchange, perturb
 from kernelpath.work.tensors import from_bytes, to_bytes
 from kernelpath.work.workspace import Workspace
-from tests import planted
+from tests import fresh_process, planted
 
 ROOT = Path(__file__).parents[1]
 
 LINKS = Links(latency=2.0, bandwidth=10.0)
+
+# The limit of a case where a rank never answers. Of these seconds the ranks have two less.
+CASE_SECONDS = 4.0
 
 
 def message(source: int, number: int, target: int, received: int, size: int) -> Transfer:
@@ -405,14 +407,18 @@ HEAD = "import os, time\nimport torch\nimport torch.distributed as dist\n\n\ndef
         ("return x.clone(), None", "WRONG_TYPE", "rank 0: collective returned None in place 1 of its tuple"),
     ],
 )
-def test_a_lost_rank_is_named(body: str, verdict: str, said: str, tmp_path: Path) -> None:
+def test_a_lost_rank_is_named(
+    body: str, verdict: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "CASE_SECONDS", CASE_SECONDS)
     one = "    if dist.get_world_size() == 1: return x.clone()\n    " + body
     report = graded("all_reduce", f"{HEAD}{one}\n", tmp_path)
     assert report.verdict.value == verdict, report.cause
     assert said in report.cause
 
 
-def test_nothing_is_left_running(tmp_path: Path) -> None:
+def test_nothing_is_left_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "CASE_SECONDS", CASE_SECONDS)
     body = (
         "    print('pid', os.getpid(), flush=True)\n    if dist.get_rank() == 1: time.sleep(60)\n    dist.barrier()\n"
     )
@@ -436,7 +442,7 @@ def test_the_reference_runs_on_gloo(size: int, tmp_path: Path) -> None:
     """As it is graded: what passes here is a program of torch.distributed."""
     file = str(registry.find("all_reduce").solution)
     arguments = (size, str(tmp_path / "store"), file, str(tmp_path))
-    get_context("forkserver").set_forkserver_preload([__name__])  # in place of an import of torch by each rank
+    fresh_process.context()  # in place of an import of torch by each rank
     processes.start_processes(  # type: ignore[attr-defined, no-untyped-call]
         _on_gloo, arguments, nprocs=size, start_method="forkserver"
     )

@@ -12,6 +12,7 @@ from kernelpath.course.errors import DeclarationError
 from kernelpath.dev import invariants
 from kernelpath.exam import questions, reading
 from kernelpath.exam.reading import ExecutedKernel
+from tests import selection
 
 EXAMS = [
     questions.find_exam(int(path.parent.name[0])) for path in sorted(registry.root().glob("checks/*/checkpoint.py"))
@@ -194,14 +195,22 @@ def test_answers_by_hand() -> None:
     assert answer("padding_of_a_port", rows=33, columns=1000) == near(19.434)
 
 
-def test_checkpoints_of_the_course_are_valid() -> None:
-    assert list(invariants.checkpoints_are_valid(registry.root())) == []
+# A phase whose kernels are compiled weekly has the mark.
+PHASES = [
+    pytest.param(exam, id=exam.phase, marks=[] if exam.phase in selection.SENTINEL_READINGS else [pytest.mark.weekly])
+    for exam in EXAMS
+]
 
 
-@pytest.fixture(scope="module", params=EXAMS, ids=lambda exam: exam.phase)
+@pytest.fixture(scope="module", params=PHASES)
 def pool(request: pytest.FixtureRequest) -> reading.KernelPool:
     exam: questions.Exam = request.param
     return exam.pool
+
+
+@pytest.mark.parametrize("exam", PHASES)
+def test_every_kernel_has_one_answer(exam: questions.Exam) -> None:
+    assert list(invariants.reading_is_valid(exam.phase, exam.root)) == []
 
 
 def lines_of(one: ExecutedKernel, *texts: str) -> set[int]:
@@ -277,6 +286,8 @@ PLANTED = {
 def test_faults_are_found_by_the_machine(pool: reading.KernelPool) -> None:
     """Each answer is where whoever planted the fault meant it."""
     assert len(pool.faults) >= 8
+    stems = {path.stem for path in reading.kernel_files(pool.faults[0].path.parent)}
+    assert {one.path.stem for one in pool.faults} == stems & set(PLANTED)
     for one in pool.faults:
         kind, *texts = PLANTED[one.path.stem]
         assert (one.kind, set(one.lines)) == (kind, lines_of(one, *texts)), one.path.stem
@@ -285,31 +296,42 @@ def test_faults_are_found_by_the_machine(pool: reading.KernelPool) -> None:
 def test_no_kernel_comes_twice() -> None:
     files = [path for exam in EXAMS for path in reading.kernel_files(exam.root / "checks" / exam.phase / "reading")]
     assert len({path.stem for path in files}) == len({path.read_text() for path in files}) == len(files)
-    assert {one.path.stem for exam in EXAMS for one in exam.pool.faults} == set(PLANTED)
+    assert {path.stem for path in files} >= set(PLANTED)
 
 
 def test_pictures_are_counted_by_the_machine(pool: reading.KernelPool) -> None:
     assert all(len({one.picture for one in family}) >= 6 for family in pool.families.values())
 
 
-def test_pictures_by_hand() -> None:
-    by_name = {one.path.stem: one for exam in EXAMS for family in exam.pool.families.values() for one in family}
-    assert reading.format_picture(by_name["tile_padded"].picture).splitlines() == [
+def pictures(phase: int) -> dict[str, reading.Picture]:
+    """Return the pictures of a phase by the names of their kernels."""
+    return {one.path.stem: one.picture for family in EXAMS[phase - 1].pool.families.values() for one in family}
+
+
+def test_pictures_of_phase_1_by_hand() -> None:
+    by_name = pictures(1)
+    assert reading.format_picture(by_name["tile_padded"]).splitlines() == [
         "  memory         access  requests  per request",
         "  out            store         32  4 sectors",
         "  x              load          32  4 sectors",
         "  tile (shared)  load          32  1 wavefront",
         "  tile (shared)  store         32  1 wavefront",
     ]
-    loads = {name: next(row for row in one.picture if row.memory == "x") for name, one in by_name.items()}
+    loads = {name: next(row for row in by_name[name] if row.memory == "x") for name in ("copy_rows", "copy_shifted")}
     assert loads["copy_rows"].per_request == "32 sectors"
     assert loads["copy_shifted"].per_request == "5 sectors"
-    assert loads["steps_of_one_lane"].requests == 64  # 8 warps stay for 8 steps
-    assert loads["steps_of_one_lane"].cost == 8 * (4 + 7)  # from the second step on for one sector
+
+
+@pytest.mark.weekly
+def test_pictures_of_phase_2_by_hand() -> None:
+    by_name = pictures(2)
+    steps = next(row for row in by_name["steps_of_one_lane"] if row.memory == "x")
+    assert steps.requests == 64  # 8 warps stay for 8 steps
+    assert steps.cost == 8 * (4 + 7)  # from the second step on for one sector
     chosen = by_name["count_global"], by_name["count_block"]
-    added = [next(row.requests for row in one.picture if row.memory == "count") for one in chosen]
+    added = [next(row.requests for row in one if row.memory == "count") for one in chosen]
     assert added == [8, 2]  # each warp of two blocks, and then one of each
-    square = {row.memory: row.requests for row in by_name["outputs_square"].picture if row.access == "load"}
+    square = {row.memory: row.requests for row in by_name["outputs_square"] if row.access == "load"}
     assert square == {"x": 16, "a (shared)": 32, "b (shared)": 32}  # 2 warps, 4 steps, 4 values of each
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from kernelpath.device.messages import Failed
 from kernelpath.grading.graders.machine import machine_finding
 from kernelpath.verdict import Verdict
 from kernelpath.work.exception_findings import classify_exception
+from tests import fresh_process
 from warpcheck.frontends import compiler_advice, cute_advice, triton_advice
 from warpcheck.simt import Fault, FaultKind
 
@@ -199,9 +198,9 @@ write tl.cast(n, …)
 def test_kernel_that_triton_does_not_compile(tmp_path: Path) -> None:
     file = tmp_path / "submission.py"
     file.write_text(TRITON, encoding="utf-8")
-    ran = subprocess.run([sys.executable, file], capture_output=True, text=True, encoding="utf-8")
-    assert ran.stdout == SAID, ran.stderr
-    assert not ran.stderr
+    stdout, stderr = fresh_process.run(file)
+    assert stdout == SAID, stderr
+    assert not stderr
 
 
 class PTXASError(Exception):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from kernelpath.course import registry
+from tests import fresh_process
 from warpcheck import frontends, simt, simulated_gpu
 from warpcheck.frontends import cuda
 from warpcheck.target import SM_80, SM_90A
@@ -105,8 +104,9 @@ for name in sys.argv[1:]:
 """
 
 
-def test_products_in_triton() -> None:
+def test_products_in_triton(tmp_path: Path) -> None:
     names = ["host with edges", "host, e4m3", "host, two blocks a program", "device, specialized", "chained"]
-    run = [sys.executable, "-c", PRODUCTS, *names]
-    done = subprocess.run(run, capture_output=True, text=True, check=False, timeout=250, cwd=Path(__file__).parents[1])
-    assert done.stdout.splitlines() == names, done.stderr
+    program = tmp_path / "products.py"
+    program.write_text(PRODUCTS)
+    stdout, stderr = fresh_process.run(program, *names)
+    assert stdout.splitlines() == names, stderr

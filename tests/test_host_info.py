@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import platform
-import subprocess
-import sys
+import struct
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from kernelpath import doctor
 from kernelpath.device import gpu
 from kernelpath.host_info import HostInfo
 from kernelpath.work import confine, landlock, seccomp
+from tests import fresh_process
 
 MACHINE = platform.machine()
 WSL2 = "6.6.87.2-microsoft-standard-WSL2"
@@ -129,20 +130,20 @@ def test_why_there_is_no_landlock_is_said(monkeypatch: pytest.MonkeyPatch, error
     assert remedy
 
 
-_FILTERED = """
-import ctypes, struct, sys
-from kernelpath.work import confine, landlock
+def restrict_filtered(call: int, error: int) -> tuple[int, int, int, str, str]:
+    """Restrict this process where a system call of Landlock ends in an error.
 
-ALLOW, REFUSE = 0x7FFF0000, 0x00050000 | int(sys.argv[2])
-steps = ((0x20, 0, 0, 0), (0x15, 0, 1, int(sys.argv[1])), (0x06, 0, 0, REFUSE), (0x06, 0, 0, ALLOW))
-program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
-libc = ctypes.CDLL(None)
-before = landlock.version()
-libc.prctl(38, 1, 0, 0, 0)
-assert libc.prctl(22, 2, ctypes.create_string_buffer(struct.pack("HP", len(steps), ctypes.addressof(program)))) == 0
-held = landlock.restrict(["/usr"], [])
-print(before, landlock.version(), held, landlock.describe_support()[1], confine.missing_protections()[0], sep="|")
-"""
+    Return the version before and after, the version that holds, what doctor says, and what a report says.
+    """
+    allow, refuse = 0x7FFF0000, 0x00050000 | error
+    steps = ((0x20, 0, 0, 0), (0x15, 0, 1, call), (0x06, 0, 0, refuse), (0x06, 0, 0, allow))
+    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+    libc = ctypes.CDLL(None)
+    before = landlock.version()
+    libc.prctl(38, 1, 0, 0, 0)
+    assert libc.prctl(22, 2, ctypes.create_string_buffer(struct.pack("HP", len(steps), ctypes.addressof(program)))) == 0
+    held = landlock.restrict([Path("/usr")], [])
+    return before, landlock.version(), held, landlock.describe_support()[1], confine.missing_protections()[0]
 
 
 @pytest.mark.skipif(landlock.version() == 0, reason="this kernel has no Landlock, or forbids it")
@@ -150,11 +151,9 @@ print(before, landlock.version(), held, landlock.describe_support()[1], confine.
 @pytest.mark.parametrize("error", [errno.EPERM, errno.ENOSYS])
 def test_a_container_that_permits_the_question_alone_holds_nothing(call: int, error: int) -> None:
     """No worker started there, and doctor said that all was well."""
-    told = [sys.executable, "-c", _FILTERED, str(call), str(error)]
-    done = subprocess.run(told, capture_output=True, text=True, check=True)
-    before, after, held, said, reported = done.stdout.strip().split("|")
-    assert int(before) > 0
-    assert (after, held) == ("0", "0")
+    before, after, held, said, reported = fresh_process.call(restrict_filtered, call, error)
+    assert before > 0
+    assert (after, held) == (0, 0)
     assert said == "this container forbids Landlock: a submission can read and write every file that you can"
     assert "without Landlock" in reported
 

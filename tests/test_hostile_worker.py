@@ -45,7 +45,9 @@ Answers = Callable[["Fake", Fields], None]
 class Fake:
     """The worker's end of the wire, and the process that the grader believes to be there."""
 
-    pid = os.getpid()
+    # Of no process. The one of this process, which waits for the answer, would look busy, and a busy process has twenty
+    # times as long to answer (process_clock).
+    pid = 1 << 30
 
     def __init__(self, descriptor: int, answers: Answers) -> None:
         self.wire = socket.socket(fileno=os.dup(descriptor))

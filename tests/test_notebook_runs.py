@@ -88,6 +88,8 @@ def test_runs_without_a_gpu_and_every_solution_passes(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    if path.stem in selection.SENTINEL_NOTEBOOKS:
+        solutions = solutions.in_few_cases()
     exercises = [item for item in registry.exercises() if item.notebook == path]
     for item in exercises:
         solutions.report(item)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -59,6 +60,16 @@ def test_tests_that_share_what_compilers_made_are_a_group(file: str, name: str, 
     assert selection.group_of(TESTS / file, name) == group
 
 
+@pytest.mark.parametrize("number", range(8))
+def test_a_group_runs_in_one_process(number: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A scheduler without groups would give some of these tests to another process."""
+    base, process = tmp_path_factory.getbasetemp(), os.environ.get("PYTEST_XDIST_WORKER", "")
+    folder = (base.parent if process else base) / "processes"
+    folder.mkdir(exist_ok=True)
+    (folder / f"process {process}").touch()
+    assert len(list(folder.iterdir())) == 1
+
+
 def test_every_group_is_in_one_shard_and_no_shard_is_empty() -> None:
     groups = [selection.group_of(path, "") for path in FILES]
     assert {selection.shard_of(group, 1) for group in groups} == {1}
@@ -89,7 +100,7 @@ def test_every_run_grades_an_exercise_of_each_kind() -> None:
     assert kinds(chosen) == kinds(items)
 
 
-@pytest.mark.parametrize("subject", sorted({path for paths in selection.WEEKLY.values() for path in paths}))
+@pytest.mark.parametrize("subject", sorted({path for paths in selection.SUBJECTS.values() for path in paths}))
 def test_the_subject_of_a_weekly_file_is_there(subject: str) -> None:
     assert list(TESTS.parent.glob(f"{subject}*"))
 

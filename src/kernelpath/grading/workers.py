@@ -24,6 +24,7 @@ SLOW_IMPORTS = {
     "cuda": "warpcheck.frontends.cuda",
     "triton": "warpcheck.frontends.triton_ready",
     "cute": "warpcheck.frontends.cute",
+    "pallas": "kernelpath.work.pallas",
 }
 
 

@@ -524,7 +524,7 @@ def test_triton_on_the_cpu(tmp_path: Path, body: str) -> None:
     script, said = tmp_path / "script.py", tmp_path / "said.txt"
     script.write_text(PROLOGUE.strip() + "\n" + textwrap.dedent(body))
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["warpcheck.frontends.triton_ready"])
+    context.set_forkserver_preload(["warpcheck.frontends.triton_ready", "warpcheck.simt"])
     process = context.Process(target=run, args=(script, said))
     process.start()
     process.join(timeout=250)
