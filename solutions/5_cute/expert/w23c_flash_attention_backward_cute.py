@@ -59,7 +59,7 @@ Measured on an H200 in one run, in ms for 4096 tokens, 4 x 16 heads of 128 or 4 
     head 64, all keys               2.91           2.95   2.47                2.44
 
 Four changes did not help, and are gone. If the scores of the next tile are issued before dk of the last is complete,
-the time is the same with heads of 128, and with heads of 64 ptxas serializes all wgmmas, for want of registers. It does
+the time is the same with heads of 128, and with heads of 64 ptxas serializes all wgmmas, for lack of registers. It does
 so for both sizes if dv is issued before ds is computed. If ds is computed from the rounded p, which takes half of the
 registers, heads of 64 take 1.92 and 3.29 ms. If consumers add their registers to dq (red.global.add.v4.f32) instead of
 TMA, only causal heads of 64 in any order are faster (1.60 ms).
