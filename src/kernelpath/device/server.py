@@ -18,7 +18,6 @@ from kernelpath.device.case import Case
 from kernelpath.device.elements import InvalidRequest
 from kernelpath.wire import ConnectionClosed, ProtocolError, ResponseTimeout, Wire
 from warpcheck import simt
-from warpcheck.backend import cost
 
 Response = messages.Message
 
@@ -166,7 +165,7 @@ class _Client:
                 case messages.Launch():
                     with simt.recorded(self.case.recorded):
                         launch, changed = self.case.launch(self._module(request.module, request.kernel), request)
-                    return messages.LaunchResult(changed, cost(launch), launch.printed)
+                    return messages.LaunchResult(changed, launch.cost, launch.printed)
                 case messages.Finish(storages=storages):
                     self.case.finish(storages)
                 case (

@@ -29,12 +29,17 @@ class LaunchResult:
     """The result of a completed launch.
 
     Attributes:
-        cost: An estimate of an SM's time, in warp instructions.
+        known_cost: The cost of a launch in another process.
         launch: The counters and events of the launch, if this process may see them.
     """
 
-    cost: int
+    known_cost: int = 0
     launch: simt.Launch | None = None
+
+    @property
+    def cost(self) -> int:
+        """An estimate of an SM's time, in warp instructions."""
+        return self.known_cost if self.launch is None else self.launch.cost
 
 
 class Module(Protocol):
@@ -248,16 +253,7 @@ class _LocalModule:
             for observer in _fault_observers:
                 observer(error)
             raise
-        return LaunchResult(cost(launch), launch)
-
-
-def cost(launch: simt.Launch) -> int:
-    """Return the estimated cost of a launch: its warp instructions, and eight for each sector or wavefront."""
-    totals = launch.totals
-    sectors = totals.global_load_sectors + totals.global_store_sectors
-    sectors += totals.bulk_load_sectors + totals.bulk_store_sectors
-    wavefronts = totals.shared_load_wavefronts + totals.shared_store_wavefronts
-    return totals.warp_instructions + 8 * (sectors + wavefronts)
+        return LaunchResult(launch=launch)
 
 
 _allocation_observers: list[Callable[[torch.Tensor], None]] = []

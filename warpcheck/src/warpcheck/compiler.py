@@ -47,7 +47,8 @@ __all__ = ["Program", "compile_kernel", "warm_up"]
 
 
 SCHEDULE = "schedule_run_grid"
-FREQUENT = {memory.access}  # what most lane-instructions of a kernel call
+# What most lane-instructions of a kernel call, and what a launch on several cores calls for each granule.
+FREQUENT: set[Callable[..., int]] = {memory.access, find_conflict, merge_entries}
 # The native functions that generated code calls. Each is compiled for the constants that a site passes.
 CHECKS = (
     memory.access,

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, cached_property
 from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from warpcheck.layout import BANKS, SECTOR, Access
 from warpcheck.lowered_kernel import Lowered
@@ -284,6 +287,48 @@ def _largest_operations(words: Sequence[str]) -> int:
     depth = {"f16": 16, "tf32": 8, "mxf4": 64, "mxf4nvf4": 64}.get(kind, 32)
     rows = 256 if "cta_group::2" in words else 128
     return 2 * rows * 256 * depth
+
+
+class LaunchCounters:
+    """The counters of a launch, which are summed when they are first used: many launches are never looked at.
+
+    Args:
+        blocks: Executions, active lanes and divergent branches of each basic block.
+        sites: A record for each access site, whose first words are those of COUNTED.
+        counted: The number of these words.
+    """
+
+    def __init__(
+        self, lowered: Lowered, blocks: npt.NDArray[np.int64], sites: npt.NDArray[np.void], counted: int
+    ) -> None:
+        self._lowered = lowered
+        # Copies, because the arrays are in the memory of all records of the launch.
+        self._blocks = blocks.copy()
+        self._sites = sites.copy()
+        self._counted = counted
+
+    @cached_property
+    def lines(self) -> dict[int, LineCounters]:
+        """The counters of each source line that has instructions."""
+        rows = self._sites.view(np.int64).reshape(len(self._sites), -1)[:, : self._counted]
+        return by_line(self._lowered, self._blocks.tolist(), rows.tolist())
+
+    @cached_property
+    def totals(self) -> LineCounters:
+        """The sum over all lines."""
+        totals = LineCounters()
+        for counters in self.lines.values():
+            totals.add(counters)
+        return totals
+
+    @cached_property
+    def cost(self) -> int:
+        """An estimate of an SM's time: the warp instructions, and eight for each sector or wavefront."""
+        totals = self.totals
+        sectors = totals.global_load_sectors + totals.global_store_sectors
+        sectors += totals.bulk_load_sectors + totals.bulk_store_sectors
+        wavefronts = totals.shared_load_wavefronts + totals.shared_store_wavefronts
+        return totals.warp_instructions + 8 * (sectors + wavefronts)
 
 
 def by_line(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from warpcheck import ptx
 from warpcheck.compiler import Program, compile_kernel
-from warpcheck.counters import AccessSample, LineCounters, by_line
+from warpcheck.counters import AccessSample, LaunchCounters, LineCounters
 from warpcheck.errors import Fault, TimedOut
 from warpcheck.events import Event
 from warpcheck.index_overflow import require_reach
@@ -28,6 +28,7 @@ from warpcheck.runtime.host import execute
 from warpcheck.runtime.last_reads import most_bytes_read
 from warpcheck.runtime.launch import AccessOrigin, Configuration, Grid, place_statics
 from warpcheck.runtime.rank_memory import RankMemory, find_unordered_read, find_unordered_write, mark_device_scopes
+from warpcheck.runtime.records import COUNTED
 from warpcheck.runtime.symbols import source_name
 from warpcheck.runtime.timeline import barrier_lines, collect_events
 from warpcheck.target import SM_80, TARGETS, Target
@@ -77,7 +78,7 @@ class Launch:
     """The results of a launch: counters by source line of ``file``, and the text it printed. ``ptx`` is the whole
     module.
 
-    ``instructions`` counts lane-instructions; ``writer`` returns the origin of the last write to an address, or None.
+    ``writer`` returns the origin of the last write to an address, or None.
     ``events`` is empty unless ``recorded``; see ``events``. ``reached`` has how far, in bytes, a sample of the blocks
     accessed each buffer; ``cut`` is whether the launch ended at its limit of instructions, before all blocks of the
     sample had finished. ``barriers`` has the line that initializes each mbarrier of ``events`` that no variable names.
@@ -88,9 +89,7 @@ class Launch:
 
     kernel: str
     file: str
-    lines: dict[int, LineCounters]
-    totals: LineCounters
-    instructions: int
+    counters: LaunchCounters = field(repr=False)
     printed: str
     collect_accesses: Callable[[], list[AccessSample]] = field(repr=False)
     ptx: str = field(repr=False)
@@ -103,6 +102,26 @@ class Launch:
     barriers: dict[str, int] = field(default_factory=dict, repr=False)
     share_before_wait: float = 1.0
     share_before_trigger: float = 1.0
+
+    @property
+    def lines(self) -> dict[int, LineCounters]:
+        """The counters by source line."""
+        return self.counters.lines
+
+    @property
+    def totals(self) -> LineCounters:
+        """The sum over all lines."""
+        return self.counters.totals
+
+    @property
+    def instructions(self) -> int:
+        """The number of lane-instructions."""
+        return self.totals.active_lanes
+
+    @property
+    def cost(self) -> int:
+        """An estimate of an SM's time; see `LaunchCounters.cost`."""
+        return self.counters.cost
 
     @cached_property
     def accesses(self) -> list[AccessSample]:
@@ -343,16 +362,10 @@ class Module:
     def _report(self, run: Grid, buffers: Sequence[Buffer], cut: bool = False) -> Launch:
         """Return the results of a launch that has ended, or was ``cut``."""
         sampled = run.blocks is not None
-        lines = by_line(run.lowered, run.block_counts.tolist(), run.counters.tolist())
-        totals = LineCounters()
-        for counters in lines.values():
-            totals.add(counters)
         return Launch(
             kernel=run.name,
             file=self.parsed.file,
-            lines=lines,
-            totals=totals,
-            instructions=totals.active_lanes,
+            counters=LaunchCounters(run.lowered, run.block_counts, run.counts, len(COUNTED)),
             printed="".join(run.printed),
             collect_accesses=run.accesses(),
             ptx=self.text,
@@ -411,6 +424,6 @@ def pack(kernel: ptx.Function, args: Sequence[int | float | bytes]) -> bytes:
 
 def _dim(extents: Sequence[int]) -> Dim:
     x, y, z = (*map(int, extents), 1, 1, 1)[:3]
-    if min(x, y, z) < 1:
+    if x < 1 or y < 1 or z < 1:
         raise ValueError(f"a grid or block of {tuple(extents)} has nothing to run")
     return x, y, z

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from warpcheck.counters import LineCounters
+from warpcheck.counters import LaunchCounters, LineCounters
 from warpcheck.errors import Fault, TimedOut
 from warpcheck.events import Event
 from warpcheck.machine import Launch as MachineLaunch
@@ -28,8 +28,6 @@ class Launch:
         language: "cuda", "triton" or "cute".
         kernel: the name of the kernel, without template arguments.
         file: the source file that line numbers refer to.
-        lines: the counters of every line that executed an instruction, by line number.
-        totals: the sum over all lines.
         printed: the text that device code printed.
         timeline: the events of the first block (or cluster): copies, arrivals, waits, matrix products. Empty unless
             the scope records them.
@@ -39,11 +37,10 @@ class Launch:
     language: str
     kernel: str
     file: str
-    lines: Mapping[int, LineCounters]
-    totals: LineCounters
     printed: str = field(repr=False)
     timeline: Sequence[Event] = field(repr=False)
     ptx: str = field(repr=False)
+    _counters: LaunchCounters = field(repr=False)
     _source: Sequence[str] = field(repr=False)  # pieces of the source file
 
     @classmethod
@@ -64,13 +61,22 @@ class Launch:
             language,
             kernel,
             launch.file,
-            launch.lines,
-            launch.totals,
             launch.printed,
             launch.events,
             launch.ptx,
+            launch.counters,
             pieces,
         )
+
+    @property
+    def lines(self) -> Mapping[int, LineCounters]:
+        """The counters of every line that executed an instruction, by line number."""
+        return self._counters.lines
+
+    @property
+    def totals(self) -> LineCounters:
+        """The sum over all lines."""
+        return self._counters.totals
 
     @cached_property
     def source(self) -> str:

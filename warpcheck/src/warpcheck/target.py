@@ -83,6 +83,10 @@ class Target:
     cluster: int
     cluster_most: int
 
+    def __hash__(self) -> int:
+        # A target is part of the key of a loaded module, which each launch looks up. The names of targets differ.
+        return hash(self.name)
+
     @property
     def multiprocessor(self) -> Multiprocessor:
         return MULTIPROCESSORS[self.name.rstrip("a")]

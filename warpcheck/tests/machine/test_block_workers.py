@@ -6,8 +6,10 @@ states of the bytes, the text that was printed, the fault, and the histories of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import pytest
 from machine.launching import FILE, aligned, buffer, compile_ptx
 from warpcheck import simt
 from warpcheck.frontends import cuda
-from warpcheck.runtime import block_workers, launch, resident_blocks
+from warpcheck.runtime import block_workers, kept_memory, launch, resident_blocks
 from warpcheck.runtime.resident_blocks import max_turns
 from warpcheck.schedule import Schedule
 from warpcheck.target import TARGETS
@@ -42,6 +44,14 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     monkeypatch.setattr(block_workers.Workers, "run", observed)
     return counted
+
+
+@pytest.fixture(autouse=True)
+def _kept_memory_is_zero() -> Iterator[None]:
+    """Check that what launches keep for later ones is zero, whether their workers have been abandoned or not."""
+    kept_memory._kept.clear()
+    yield
+    assert not any(memory.any() for memory in kept_memory._kept)
 
 
 @dataclass(frozen=True)
@@ -451,3 +461,24 @@ def test_random_accesses_have_the_outcome_of_one_core(runs: list[bool], monkeypa
             assert result(program, schedule, threads) == expected, f"program {number} with {threads} threads"
     assert runs.count(True) >= 40
     assert runs.count(False) >= 4
+
+
+@pytest.mark.parametrize("worker_count", [2, 3, 64])
+@pytest.mark.parametrize("block_count", [1, 2, 7, 23, 255, 256, 4096, 1_000_003])
+def test_parts_have_all_blocks_in_order(block_count: int, worker_count: int) -> None:
+    parts = block_workers._divide(range(5, 5 + block_count), worker_count, 1000)
+    assert [block for part in parts for block in part.blocks] == list(range(5, 5 + block_count))
+    assert [part.number for part in parts] == list(range(len(parts)))
+    sizes = [len(part.blocks) for part in parts]
+    assert sizes == sorted(sizes, reverse=True)
+    assert max(sizes) <= max(block_count // block_workers.LARGEST_SHARE, 1)
+    # The last worker works alone for the time of one part at most.
+    assert sizes[-1] <= max(block_count // block_workers.SMALLEST_SHARE, 1)
+
+
+@pytest.mark.parametrize("block_count", [1, 23, 1_000_003])
+def test_the_times_of_parts_fit_in_a_word_of_the_history(block_count: int) -> None:
+    parts = block_workers._divide(range(block_count), 2, block_workers.MAX_TIME - 1)
+    assert parts[0].began == block_workers.MAX_TIME - 1
+    assert all(part.limit == following.began for part, following in pairwise(parts))
+    assert parts[-1].limit < 1 << 31

@@ -33,7 +33,7 @@ class Launched:
         name: The kernel's name without template arguments.
         device: The device that ran the kernel, such as "cpu" or "cuda:0".
         arguments: The arguments as passed, tensors included.
-        cost: The estimate of the PTX machine; 0 for a launch on a GPU.
+        known_cost: The estimate of a PTX machine in another process; 0 for a launch on a GPU.
         counted: The counters and events of the PTX machine, if the machine runs in this process.
         source: The text that the kernel was compiled from, if the front end has it. Otherwise `counted.file` names it.
     """
@@ -42,9 +42,14 @@ class Launched:
     name: str
     device: str
     arguments: tuple[Any, ...]
-    cost: int = 0
+    known_cost: int = 0
     counted: simt.Launch | None = None
     source: str = ""
+
+    @property
+    def cost(self) -> int:
+        """The estimate of the PTX machine; 0 for a launch on a GPU."""
+        return self.known_cost if self.counted is None else self.counted.cost
 
 
 _observers: list[Callable[[Launched], None]] = []

@@ -251,7 +251,9 @@ class Launcher:
             loaded.launch(self, arguments)
         name = self.kernel.base_name
         source = self.kernel.source
-        frontends.record(frontends.Launched("cuda", name, str(device), arguments, result.cost, result.launch, source))
+        frontends.record(
+            frontends.Launched("cuda", name, str(device), arguments, result.known_cost, result.launch, source)
+        )
 
     def _run_on_cpu(self, arguments: tuple[Any, ...]) -> LaunchResult:
         architecture = simulated_gpu.target().virtual

@@ -559,7 +559,9 @@ class CudaRuntime:
             error.source = self._source
             raise
         memory = tuple(tensor for _, tensor in tensors)
-        frontends.record(frontends.Launched("cuda", base, "cpu", memory, result.cost, result.launch, self._source))
+        frontends.record(
+            frontends.Launched("cuda", base, "cpu", memory, result.known_cost, result.launch, self._source)
+        )
         return result
 
     # Waiting

@@ -246,7 +246,7 @@ class Host(ABC):
     def _record(self, handle: int, device: str, result: LaunchResult = NOT_COUNTED) -> None:
         arguments = tuple(self._arguments.values())
         frontends.record(
-            frontends.Launched("cute", self._kernels[handle], device, arguments, result.cost, result.launch)
+            frontends.Launched("cute", self._kernels[handle], device, arguments, result.known_cost, result.launch)
         )
 
 

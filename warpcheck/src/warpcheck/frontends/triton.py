@@ -300,7 +300,9 @@ class _Launcher:
             programmatic_stream_serialization=bool(getattr(self.metadata, "launch_pdl", False)),
             cluster=(self.ctas, 1, 1) if self.ctas > 1 else None,
         )
-        frontends.record(frontends.Launched("triton", kernel.name, "cpu", tuple(values), result.cost, result.launch))
+        frontends.record(
+            frontends.Launched("triton", kernel.name, "cpu", tuple(values), result.known_cost, result.launch)
+        )
 
 
 def _programs(count: Any) -> int:

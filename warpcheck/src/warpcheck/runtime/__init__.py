@@ -27,7 +27,7 @@ Modules marked (native) are compiled to machine code; see ``warpcheck.native``.
     buffers      memory that a kernel may access
     arrays, cta, resident_blocks, launch
                  a resident thread block, all resident blocks, and a grid, seen from the host
-    block_workers
+    kept_memory, block_workers
                  blocks on several cores
     fault_messages, faults, deadlock, symbols
                  messages about what a thread did wrong

@@ -8,12 +8,13 @@ import mmap
 import struct
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FAR", "Dim", "RecordLayout", "Records", "address_of", "aligned", "span", "zeroed"]
+__all__ = ["FAR", "RECORD", "Dim", "Place", "RecordLayout", "Records", "address_of", "aligned", "span", "zeroed"]
 
 Dim = tuple[int, int, int]
 
@@ -31,6 +32,16 @@ _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Python names it from 3.13
 FIRST_ALIGNMENT = 1024
 
 
+RECORD = "the record"
+
+
+class Place(NamedTuple):
+    """A place in a layout: so many bytes behind the beginning of an array, or of the RECORD."""
+
+    array: str
+    offset: int = 0
+
+
 class RecordLayout:
     """A record and the arrays that it points to, laid out in one allocation.
 
@@ -40,12 +51,22 @@ class RecordLayout:
     Args:
         kind: The type of the record.
         arrays: The element type and the extents of each array, by the name of the field that has its address. Each
-            begins at a multiple of 256 bytes, and the first at a multiple of FIRST_ALIGNMENT.
+            begins at a multiple of 256 bytes, and the first at a multiple of FIRST_ALIGNMENT. An array may also have a
+            name that is no field.
         values: The initial values of other fields; without them, these are 0.
+        addresses: Fields that have the address of another place.
+        contents: The initial contents of arrays that are not zero at first.
+        links: Places of words that have the address of another place.
     """
 
     def __init__(
-        self, kind: np.dtype[np.void], arrays: Mapping[str, tuple[Any, ...]], values: Mapping[str, int]
+        self,
+        kind: np.dtype[np.void],
+        arrays: Mapping[str, tuple[Any, ...]],
+        values: Mapping[str, int],
+        addresses: Mapping[str, Place] = MappingProxyType({}),
+        contents: Mapping[str, npt.NDArray[Any]] = MappingProxyType({}),
+        links: Mapping[Place, Place] = MappingProxyType({}),
     ) -> None:
         self.fields = _scalar_fields(kind)
         self.views: dict[str, tuple[tuple[int, ...], np.dtype[Any], int]] = {}
@@ -57,21 +78,26 @@ class RecordLayout:
         self.record_bytes = slice(end, end + kind.itemsize)
         self.size = end + kind.itemsize
         record = bytearray(kind.itemsize)
-        is_address = bytearray(kind.itemsize)
         for name, value in values.items():
             packing, offset = self.fields[name]
             packing.pack_into(record, offset, value)
-        for name, (_, _, start) in self.views.items():
-            packing, offset = self.fields[name]
-            packing.pack_into(record, offset, start)
-            packing.pack_into(is_address, offset, 1)
-        self._words = np.frombuffer(record, np.int64)
-        self._is_address = np.frombuffer(is_address, np.int64)
+        initial = {name: array.reshape(-1).view(np.uint8) for name, array in contents.items()}
+        starts = {RECORD: end, **{name: start for name, (_, _, start) in self.views.items()}}
+        self._contents = [
+            (slice(starts[name], starts[name] + content.size), content)
+            for name, content in (*initial.items(), (RECORD, np.frombuffer(record, np.uint8)))
+        ]
+        fields = {name: Place(name) for name in self.views if name in self.fields} | dict(addresses)
+        links = {Place(RECORD, self.fields[name][1]): place for name, place in fields.items()} | dict(links)
+        # The numbers of the words that have addresses, and what the addresses are relative to the first array's.
+        self._links = np.array([(starts[place.array] + place.offset) // 8 for place in links])
+        self._targets = np.array([starts[target.array] + target.offset for target in links.values()])
 
-    def write_record(self, words: npt.NDArray[np.int64], address: int) -> None:
-        """Write the record of an allocation at this address."""
-        np.multiply(self._is_address, address, out=words)
-        np.add(words, self._words, out=words)
+    def write(self, memory: npt.NDArray[np.uint8], address: int) -> None:
+        """Write the record, and the initial contents of arrays, to zeroed memory at this address."""
+        for place, content in self._contents:
+            memory[place] = content
+        memory.view(np.int64)[self._links] = self._targets + address
 
 
 class Records:
@@ -88,10 +114,9 @@ class Records:
         start = address_of(memory)
         padding = -start % FIRST_ALIGNMENT
         start += padding
-        self._memory = memory[padding:]
-        record = self._memory[layout.record_bytes]
-        layout.write_record(record.view(np.int64), start)
-        self._bytes = record.data
+        self._memory = memory[padding : padding + layout.size]
+        layout.write(self._memory, start)
+        self._bytes = self._memory[layout.record_bytes].data
         self.address = start + layout.record_bytes.start
         self._fields = layout.fields
         self._arrays: dict[str, npt.NDArray[Any]] = {}
@@ -99,8 +124,8 @@ class Records:
     def get(self, name: str) -> int:
         """Return a field of the record."""
         packing, offset = self._fields[name]
-        (value,) = packing.unpack_from(self._bytes, offset)
-        return int(value)
+        value: int = packing.unpack_from(self._bytes, offset)[0]
+        return value
 
     def set(self, **values: int) -> None:
         """Set fields of the record."""
@@ -155,9 +180,11 @@ def address_of(array: npt.NDArray[Any]) -> int:
 
     A launch needs a dozen addresses, and ``array.ctypes.data`` takes four times as long.
     """
-    if not array.size or not array.flags.writeable:
+    exporter: Any = array  # of the buffer protocol, which NumPy's types do not tell
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(exporter))
+    except (TypeError, ValueError):  # it is empty, not contiguous, or not writable
         return int(array.ctypes.data)
-    return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
 
 
 def zeroed(size: int) -> npt.NDArray[np.uint8]:

@@ -25,11 +25,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from itertools import count, pairwise
 from threading import Event
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,15 +37,17 @@ import numpy.typing as npt
 from warpcheck.layout import LANES, Access, Space
 from warpcheck.lowered_kernel import Lowered
 from warpcheck.runtime import schedule
-from warpcheck.runtime.access_history import ENTRY_BYTES
+from warpcheck.runtime.access_history import ENTRY_BYTES, HEADER_BYTES
 from warpcheck.runtime.arrays import FAR, RecordLayout, Records, address_of
-from warpcheck.runtime.buffers import Shadow, empty_history
+from warpcheck.runtime.buffers import Shadow
 from warpcheck.runtime.cta import Cta
+from warpcheck.runtime.kept_memory import Arena, rounded
 from warpcheck.runtime.launch import NEVER, Grid
 from warpcheck.runtime.records import BUFFER, COUNTED, MERGE
 
 __all__ = ["Workers", "longest_round", "qualifies"]
 
+R = TypeVar("R")
 RunGrid = Callable[[int, int], int]
 # A function of history_merge, of the address of a MERGE record and a range of granules.
 MergeFunction = Callable[[int, int, int], int]
@@ -55,17 +57,20 @@ MIN_CLOCK_LEFT = 1 << 22
 # An estimate of the time of one lane-instruction, and of the work for a byte of the workers' histories and of memory
 # that may have to be restored, in ns.
 INSTRUCTION_TIME = 3.0
-HISTORY_BYTE_TIME = 0.3
+HISTORY_BYTE_TIME = 0.2
 SAVED_BYTE_TIME = 0.6
 # All buffers are saved, and not only those that the launch has written so far, if that takes no more than this share of
 # the time that the workers are expected to save.
 SAVING_SHARE = 0.05
 MAX_HISTORY_BYTES = 1 << 30  # of all workers
 
-# The parts of the blocks: enough of them that workers end at about the same time, if blocks differ or cores are busy.
-MAX_PARTS = 64
-PART_SHIFT = 23  # log2 of the times that a part may take; MAX_PARTS of them are far below the 2**31 that a word holds
-MAX_TIME = 1 << 30  # of a launch when its workers begin
+# The parts of the blocks get smaller towards the end, so that workers end at about the same time, if blocks differ or
+# cores are busy. Each takes a worker some 50 µs.
+LARGEST_SHARE = 16  # no part has more than one of so many shares of the blocks
+SMALLEST_SHARE = 256
+# Times, of which a word of the history holds 2**31: of a launch when its workers begin, and of all parts.
+MAX_TIME = 1 << 29
+PARTS_SHIFT = 30
 
 TURN = 1 << 22  # lane-instructions of a worker after which it looks whether it has to stop
 # A block that runs longer than this, and far longer than the blocks before it, may read what another worker writes in a
@@ -118,11 +123,13 @@ class _Part(NamedTuple):
         number: The parts with lower numbers have the blocks before these.
         blocks: The numbers of the blocks.
         began: The time of the worker when it began.
+        limit: The time of the worker before which it has to end: the next part may begin then.
     """
 
     number: int
     blocks: range
     began: int
+    limit: int
 
 
 class _PartEnd(NamedTuple):
@@ -146,28 +153,28 @@ class _WorkerLaunch(Records):
 
     Args:
         saved: The numbers of the buffers that may be written, because their bytes can be restored.
+        arena: Has `_size_of_histories` bytes for the histories.
 
     Attributes:
-        histories: The history of each buffer, and the memory for replaced writes; see `empty_history`.
+        histories: The history of each buffer.
         sample_parts: For each access site, the part that its sample is of, or -1.
         is_sample_final: Whether no later request replaces it.
     """
 
-    def __init__(self, grid: Grid, saved: Collection[int]) -> None:
+    def __init__(self, grid: Grid, saved: Collection[int], arena: Arena) -> None:
         super().__init__(grid.configuration.layout)
         # Its arrays are its own, but for those that do not change.
         own = self.layout.views.keys() - {"params", "symbols"}
         self.set(**{name: grid.get(name) for name in self.layout.fields.keys() - own})
         # The turns are its own, in memory for one turn of each block: the launch may have had more of them.
         self.set(pause_clock=NEVER, limits_slices=0, is_worker=1, turn_count=0)
-        grid.place_counts(self)
         # An atomic operation of an earlier block may have shown that the plain reads of a site are guesses.
         self.array("samples")["is_speculative"] = grid.array("samples")["is_speculative"]
-        self.histories = [empty_history(shadow.history.size // ENTRY_BYTES) for shadow in grid.shadows]
+        self.histories = [_empty_history(shadow, arena) for shadow in grid.shadows]
         self.point(buffers=grid.array("buffers").copy())
         rows = self.array("buffers").view(BUFFER)[1:]  # an empty record comes first
         rows["read_only"] = [number not in saved for number in range(len(rows))]
-        rows["history"] = [address_of(history) for history, _ in self.histories]
+        rows["history"] = [address_of(history) for history in self.histories]
         self._grid = grid
         self.sample_parts = np.full(len(grid.counts), -1)
         self.is_sample_final = np.zeros(len(grid.counts), np.bool_)
@@ -176,15 +183,30 @@ class _WorkerLaunch(Records):
         """Note which samples are of a part that has just ended; ``requests`` are those of each site before it."""
         counts = self.array("counts")
         is_new = (counts["requests"] != requests) & ~self.is_sample_final
-        self.sample_parts[is_new] = part
-        self.is_sample_final = is_sample_final(self._grid, counts)
+        if is_new.any():
+            self.sample_parts[is_new] = part
+            self.is_sample_final = is_sample_final(self._grid, counts)
+
+
+def _empty_history(shadow: Shadow, arena: Arena) -> npt.NDArray[np.uint8]:
+    """Return an empty history for the granules of a buffer; see `buffers.empty_history`.
+
+    A kernel that `qualifies` replaces no writes of global memory, so the memory for them is not used.
+    """
+    header = arena.take(HEADER_BYTES)
+    header[-8:].view(np.int64)[0] = address_of(shadow.replaced)
+    return arena.take(shadow.history.size, is_cleared=True)
+
+
+def _size_of_histories(grid: Grid) -> int:
+    """Return the bytes that a worker needs for its histories of the buffers."""
+    return sum(HEADER_BYTES + rounded(shadow.history.size) for shadow in grid.shadows)
 
 
 def is_sample_final(grid: Grid, counts: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
     """Return for each access site whether no later request replaces its sample; see `memory.access`."""
-    is_generic = np.array([*(site.space == Space.GENERIC for site in grid.lowered.sites), False])
     has_cost = (counts["sectors"] != 0) | (counts["wavefronts"] != 0)
-    is_final: npt.NDArray[np.bool_] = (counts["requests"] != 0) & (~is_generic | has_cost)
+    is_final: npt.NDArray[np.bool_] = (counts["requests"] != 0) & (~grid.configuration.generic_sites | has_cost)
     return is_final
 
 
@@ -211,7 +233,7 @@ class _Worker:
     """Runs parts of the blocks of a launch, in ascending order.
 
     Args:
-        saved: The numbers of the buffers that it may write.
+        launch: Its record of the launch.
         stopping: Set when all workers have to stop.
 
     Attributes:
@@ -219,9 +241,9 @@ class _Worker:
     """
 
     def __init__(
-        self, grid: Grid, run_grid: RunGrid, saved: Collection[int], allowance: _Allowance, stopping: Event
+        self, grid: Grid, run_grid: RunGrid, launch: _WorkerLaunch, allowance: _Allowance, stopping: Event
     ) -> None:
-        self.launch = _WorkerLaunch(grid, saved)
+        self.launch = launch
         self.cta = Cta(grid.configuration.cta_layout)
         self.ends: dict[int, _PartEnd] = {}
         self._run_grid = run_grid
@@ -266,7 +288,7 @@ class _Worker:
             is_over = block_spent > self._allowance.block or self._allowance.is_spent()
             if not is_regular or is_over or self._stopping.is_set():
                 raise _Abandoned
-        if launch.get("time") - part.began >= 1 << PART_SHIFT:
+        if launch.get("time") >= part.limit:
             raise _Abandoned
         turns = [launch.array(name)[first_turn : launch.get("turn_count")] for name in ("turns", "turn_blocks")]
         self.ends[part.number] = _PartEnd(launch.get("time"), np.array(turns))
@@ -278,12 +300,20 @@ class _Original:
     """The bytes of a buffer, and their states, as they were before the workers began."""
 
     shadow: Shadow
+    arena: InitVar[Arena]
     contents: npt.NDArray[np.uint8] = field(init=False)
     states: npt.NDArray[np.uint8] = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.contents = _bytes_of(self.shadow).copy()
-        self.states = self.shadow.state.copy()
+    def __post_init__(self, arena: Arena) -> None:
+        self.contents = arena.take(self.shadow.buffer.nbytes)
+        self.contents[:] = _bytes_of(self.shadow)
+        self.states = arena.take(self.shadow.state.size)
+        self.states[:] = self.shadow.state
+
+    @staticmethod
+    def size(shadow: Shadow) -> int:
+        """Return the bytes that the original of a buffer needs in the arena."""
+        return rounded(shadow.buffer.nbytes) + rounded(shadow.state.size)
 
     def restore(self, histories: Sequence[npt.NDArray[np.uint8]]) -> None:
         """Restore what differs in the granules that are in one of the workers' histories.
@@ -335,17 +365,32 @@ class Workers:
 
         If they are likely to come to ``limit`` lane-instructions, the workers' run would be in vain.
         """
-        history_bytes = self.count * sum(shadow.history.size for shadow in grid.shadows)
-        cost = history_bytes * HISTORY_BYTE_TIME + _saving_time(grid, np.flatnonzero(_buffers(grid)["written"]))
         return (
             len(grid.residents.resident) == 1
             and grid.get("block_count") - grid.get("block_next") > 1
             and MIN_CLOCK_LEFT <= _clock_left(grid) <= limit
-            and self._gain(grid) > 2 * cost
-            and history_bytes <= MAX_HISTORY_BYTES
+            and self._gain(grid) > 2 * self._cost(grid)
+            and self._history_bytes(grid) <= MAX_HISTORY_BYTES
             and grid.get("time") < MAX_TIME
             and all(shadow.buffer.nbytes < FAR for shadow in grid.shadows)
         )
+
+    def next_pause(self, grid: Grid) -> int:
+        """Return the clock at which to estimate again whether workers are worthwhile, if they are not yet.
+
+        The estimate needs some more blocks before it can change so much.
+        """
+        factor = 2 * self._cost(grid) / max(self._gain(grid), 1)
+        return int(grid.get("clock") * max(2.0, factor))
+
+    def _history_bytes(self, grid: Grid) -> int:
+        """Return the bytes of the workers' histories."""
+        return self.count * sum(shadow.history.size for shadow in grid.shadows)
+
+    def _cost(self, grid: Grid) -> float:
+        """Return the time in ns that the workers cost, however many instructions they execute."""
+        saving_time = _saving_time(grid, np.flatnonzero(_buffers(grid)["written"]))
+        return self._history_bytes(grid) * HISTORY_BYTE_TIME + saving_time
 
     def _gain(self, grid: Grid) -> float:
         """Return the time in ns that the workers are expected to save, without their own cost."""
@@ -365,21 +410,21 @@ class Workers:
         blocks = range(first, grid.get("block_count"))
         average = grid.get("clock") // max(first, 1)
         allowance = _Allowance(min(max(MIN_RUNAWAY_CLOCK, RUNAWAY_FACTOR * average), block_limit), limit)
-        parts = _divide(blocks, grid.get("time"))
+        parts = _divide(blocks, self.count, grid.get("time"))
+        saved = self._buffers_to_save(grid)
+        worker_count = min(self.count, len(parts))
         stopping = Event()
-        workers: list[_Worker] = []
-        originals: dict[int, _Original] = {}
+        originals: list[_Original] = []
+        launches: list[_WorkerLaunch] = []
         has_run = False
         try:
-            everything = np.arange(len(grid.shadows))
-            written = np.flatnonzero(_buffers(grid)["written"])
-            saves_everything = _saving_time(grid, everything) <= SAVING_SHARE * self._gain(grid)
-            for number in (everything if saves_everything else written).tolist():
-                originals[number] = _Original(grid.shadows[number])
-            for _ in range(min(self.count, len(parts))):
-                workers.append(_Worker(grid, run_grid, originals.keys(), allowance, stopping))
-            # The pool waits for its threads, also when an exception leaves the block.
-            with ThreadPoolExecutor(len(workers)) as pool:
+            size = sum(_Original.size(grid.shadows[number]) for number in saved)
+            arena = Arena(size + worker_count * _size_of_histories(grid))
+            originals += [_Original(grid.shadows[number], arena) for number in saved]
+            launches += [_WorkerLaunch(grid, saved, arena) for _ in range(worker_count)]
+            workers = [_Worker(grid, run_grid, launch, allowance, stopping) for launch in launches]
+            # The pool waits for its threads, also when an exception leaves the block. This thread is one of them.
+            with ThreadPoolExecutor(max(worker_count - 1, 1)) as pool:
                 try:
                     self._run_in(pool, grid, workers, parts)
                     has_run = True
@@ -389,42 +434,65 @@ class Workers:
             self.has_abandoned = True
         finally:
             if not has_run:
-                for number, original in originals.items():
-                    original.restore([worker.launch.histories[number][0] for worker in workers])
+                for number, original in zip(saved, originals, strict=False):
+                    original.restore([launch.histories[number] for launch in launches])
+        if launches:
+            arena.release(clears_everything=not has_run)
         return has_run
+
+    def _buffers_to_save(self, grid: Grid) -> list[int]:
+        """Return the numbers of the buffers whose bytes are saved: all of them if that takes little time."""
+        everything = np.arange(len(grid.shadows))
+        saves_everything = _saving_time(grid, everything) <= SAVING_SHARE * self._gain(grid)
+        numbers: list[int] = (everything if saves_everything else np.flatnonzero(_buffers(grid)["written"])).tolist()
+        return numbers
 
     def _run_in(self, pool: ThreadPoolExecutor, grid: Grid, workers: Sequence[_Worker], parts: Sequence[_Part]) -> None:
         """Run the parts, and merge what the workers have recorded. Raises _Abandoned before anything is merged."""
         numbers = partial(next, count())
-        try:
-            futures = [pool.submit(worker.run, parts, numbers) for worker in workers]
-        except RuntimeError as error:  # no further thread can start
-            raise _Abandoned from error
-        for future in futures:
-            future.result()
+        _run_all(pool, [partial(worker.run, parts, numbers) for worker in workers])
         if not all(_differs_as_expected(grid, worker.launch) for worker in workers):
             raise _Abandoned
         ends = {number: end for worker in workers for number, end in worker.ends.items()}
         times = np.array([ends[part.number].time - part.began for part in parts])
         # How much later a part began in the time of the launch than in the one of its worker.
-        delays = np.cumsum(times) - times - (np.arange(len(parts)) << PART_SHIFT)
-        merges = [
-            _merge_record(grid, shadow, [worker.launch.histories[number][0] for worker in workers], delays)
-            for number, shadow in enumerate(grid.shadows)
-        ]
-        # Each thread has a range of the granules of each buffer.
-        pieces: list[tuple[int, int, int]] = []
-        for merge, shadow in zip(merges, grid.shadows, strict=True):
-            granules = shadow.history.size // ENTRY_BYTES
-            bounds = [granules * thread // len(workers) for thread in range(len(workers) + 1)]
-            pieces += [(merge.address, first, stop) for first, stop in pairwise(bounds)]
-        if any(pool.map(lambda piece: self.find_conflict(*piece), pieces)):
+        delays = np.cumsum(times) - times - (np.arange(len(parts)) << _part_shift(len(parts)))
+        merges = _merge_records(grid, [worker.launch for worker in workers], delays)
+
+        def merge_shares(function: MergeFunction) -> list[bool]:
+            """Call a function for all granules. Each thread has a range of those of each buffer."""
+            granules = [shadow.history.size // ENTRY_BYTES for shadow in grid.shadows]
+
+            def merge_share(thread: int) -> bool:
+                shares = [range(n * thread // len(workers), n * (thread + 1) // len(workers)) for n in granules]
+                return any(
+                    function(merge.address, share.start, share.stop)
+                    for merge, share in zip(merges, shares, strict=True)
+                )
+
+            return _run_all(pool, [partial(merge_share, thread) for thread in range(len(workers))])
+
+        if any(merge_shares(self.find_conflict)):
             raise _Abandoned
-        list(pool.map(lambda piece: self.merge_entries(*piece), pieces))
+        merge_shares(self.merge_entries)
         _add_records(grid, workers)
         moves = [np.array([[delay], [0]]) for delay in delays.tolist()]
         _append_turns(grid, [ends[part.number].turns + move for part, move in zip(parts, moves, strict=True)])
         grid.set(time=grid.get("time") + int(times.sum()), block_next=grid.get("block_count"))
+
+
+def _run_all(pool: ThreadPoolExecutor, tasks: Sequence[Callable[[], R]]) -> list[R]:
+    """Run tasks at the same time, the first of them in this thread, and return their results.
+
+    Raises:
+        _Abandoned: No further thread can start.
+    """
+    first, *others = tasks
+    try:
+        futures = [pool.submit(task) for task in others]
+    except RuntimeError as error:
+        raise _Abandoned from error
+    return [first(), *(future.result() for future in futures)]
 
 
 def _buffers(grid: Grid) -> npt.NDArray[np.void]:
@@ -444,13 +512,24 @@ def _clock_left(grid: Grid) -> int:
     return grid.get("clock") * (grid.get("block_count") - blocks_done) // max(blocks_done, 1)
 
 
-def _divide(blocks: range, time: int) -> list[_Part]:
-    parts = min(len(blocks), MAX_PARTS)
-    bounds = [blocks.start + len(blocks) * number // parts for number in range(parts + 1)]
+def _divide(blocks: range, worker_count: int, time: int) -> list[_Part]:
+    """Return the parts: each is half of what a worker would get of the blocks that are left, within bounds."""
+    largest = max(len(blocks) // LARGEST_SHARE, 1)
+    smallest = max(len(blocks) // SMALLEST_SHARE, 1)
+    starts = [blocks.start]
+    while starts[-1] < blocks.stop:
+        left = blocks.stop - starts[-1]
+        starts.append(starts[-1] + min(max(min(left // (2 * worker_count), largest), smallest), left))
+    shift = _part_shift(len(starts) - 1)
     return [
-        _Part(number, range(start, stop), time + (number << PART_SHIFT))
-        for number, (start, stop) in enumerate(pairwise(bounds))
+        _Part(number, range(start, stop), time + (number << shift), time + (number + 1 << shift))
+        for number, (start, stop) in enumerate(pairwise(starts))
     ]
+
+
+def _part_shift(count: int) -> int:
+    """Return the binary logarithm of the times that each of so many parts may take."""
+    return PARTS_SHIFT - (count - 1).bit_length()
 
 
 def _differs_as_expected(grid: Grid, launch: _WorkerLaunch) -> bool:
@@ -466,15 +545,24 @@ def _differs_as_expected(grid: Grid, launch: _WorkerLaunch) -> bool:
     )
 
 
-def _merge_record(
-    grid: Grid, shadow: Shadow, histories: Sequence[npt.NDArray[np.uint8]], delays: npt.NDArray[np.int64]
-) -> Records:
-    arrays = {"histories": (np.int64, len(histories)), "delays": (np.int64, len(delays))}
-    merge = Records(RecordLayout(MERGE, arrays, {"worker_count": len(histories), "part_shift": PART_SHIFT}))
-    merge.array("histories")[:] = [address_of(history) for history in histories]
-    merge.array("delays")[:] = delays
-    merge.set(history=address_of(shadow.history), launch_began=grid.get("launch_began"), began=grid.get("time"))
-    return merge
+def _merge_records(grid: Grid, launches: Sequence[_WorkerLaunch], delays: npt.NDArray[np.int64]) -> list[Records]:
+    """Return a MERGE record for each buffer. ``delays`` are those of the parts."""
+    arrays = {"histories": (np.int64, len(launches)), "delays": (np.int64, len(delays))}
+    values = {
+        "worker_count": len(launches),
+        "part_shift": _part_shift(len(delays)),
+        "launch_began": grid.get("launch_began"),
+        "began": grid.get("time"),
+    }
+    layout = RecordLayout(MERGE, arrays, values)
+    merges = []
+    for number, shadow in enumerate(grid.shadows):
+        merge = Records(layout)
+        merge.set(history=address_of(shadow.history))
+        merge.array("histories")[:] = [address_of(launch.histories[number]) for launch in launches]
+        merge.array("delays")[:] = delays
+        merges.append(merge)
+    return merges
 
 
 def _add_records(grid: Grid, workers: Sequence[_Worker]) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from warpcheck.layout import UNWRITTEN
 from warpcheck.runtime.access_history import ENTRY_BYTES, HEADER_BYTES, REPLACED_BYTES
-from warpcheck.runtime.arrays import FAR, address_of, span, zeroed
+from warpcheck.runtime.arrays import FAR, Place, Records, address_of, span, zeroed
 from warpcheck.runtime.records import BUFFER
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ __all__ = [
     "Buffer",
     "Memory",
     "Shadow",
+    "SmallHistory",
     "buffer_table",
     "bytes_reached",
     "empty_history",
@@ -210,6 +211,38 @@ def empty_history(granules: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.
         memory = zeroed(end)
     memory[HEADER_BYTES - 8 : HEADER_BYTES].view(np.int64)[0] = address_of(replaced)
     return memory[HEADER_BYTES:end], replaced
+
+
+class SmallHistory:
+    """A history with the memory for replaced writes, as one array among those of a record; see `empty_history`.
+
+    Args:
+        name: The name of the array.
+        granules: How many it is for.
+
+    Attributes:
+        shape: The element type and the extent of the array.
+        entries: The place of the first entry.
+        links: For `RecordLayout`.
+    """
+
+    def __init__(self, name: str, granules: int) -> None:
+        end = HEADER_BYTES + granules * ENTRY_BYTES
+        self.shape = (np.uint8, end + granules * REPLACED_BYTES)
+        self.entries = Place(name, HEADER_BYTES)
+        self.links = {Place(name, HEADER_BYTES - 8): Place(name, end)}
+        self._name = name
+        self._end = end
+
+    @staticmethod
+    def suits(granules: int) -> bool:
+        """Return whether so many granules need no memory that is committed page by page."""
+        return granules * REPLACED_BYTES < MIN_MAPPED_BYTES
+
+    def of(self, records: Records) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+        """Return the history in these records, and the memory for replaced writes."""
+        array = records.array(self._name)
+        return array[HEADER_BYTES : self._end], array[self._end :]
 
 
 def _copy_later_history(source: Shadow, destination: Shadow) -> None:

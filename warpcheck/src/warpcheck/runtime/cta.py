@@ -12,8 +12,8 @@ import numpy.typing as npt
 from warpcheck.layout import COPIES, FENCES, LANES, READS, Space
 from warpcheck.lowered_kernel import Lowered
 from warpcheck.runtime.address_spaces import RANK
-from warpcheck.runtime.arrays import Dim, RecordLayout, Records, span
-from warpcheck.runtime.buffers import empty_history
+from warpcheck.runtime.arrays import RECORD, Dim, Place, RecordLayout, Records, span
+from warpcheck.runtime.buffers import SmallHistory, empty_history
 from warpcheck.runtime.cta_barrier import BARRIERS
 from warpcheck.runtime.happens_before import WARPS
 from warpcheck.runtime.mbarriers import MBARRIERS
@@ -79,7 +79,19 @@ class CtaLayout(RecordLayout):
             arrays["mbarriers"] = (MBARRIER, MBARRIERS)
         if "tensor_alloc" in checks:
             arrays |= _tensor_memory(count, cluster_size)
-        super().__init__(CTA, arrays, {"warp_count": count, "warp_stride": self.warp_stride})
+        addresses: dict[str, Place] = {}
+        links: dict[Place, Place] = {}
+        self.has_history = SmallHistory.suits(self.granules)
+        if self.has_history:
+            history = SmallHistory("history", self.granules)
+            arrays["history"] = history.shape
+            addresses["shared_history"] = history.entries
+            links |= history.links
+        # The only block of a cluster begins its window, and is its own peer.
+        if cluster_size == 1:
+            addresses["window"] = Place("shared")
+            links[Place("peers")] = Place(RECORD)
+        super().__init__(CTA, arrays, {"warp_count": count, "warp_stride": self.warp_stride}, addresses, links=links)
 
 
 def _tensor_memory(warp_count: int, cluster_size: int) -> dict[str, tuple[Any, ...]]:
@@ -107,22 +119,22 @@ class Cta(Records):
         self.rank = rank
         self._block = layout.block
         self._stride = layout.warp_stride
-        history, self.replaced = empty_history(layout.granules)
-        self.point(shared_history=history)
+        # A block that is alone does not keep itself. Records that refer to themselves would be freed by the garbage
+        # collector, and not when their launch ends.
+        self._cluster: list[Cta] = []
+        if not layout.has_history:
+            history, self.replaced = empty_history(layout.granules)
+            self.point(shared_history=history)
         if window is not None:
             # In a cluster the shared memory of all blocks is one window, so that an address tells the block that owns
             # it.
             self.point(shared=window[rank << RANK :][: layout.shared_bytes])
-        self.set(window=self.get("shared") - (rank << RANK))
-        threads_of_warps = _threads_of_warps(layout.block)
-        self.array("warps").reshape(-1, self._stride)[:, WARP_THREADS] = threads_of_warps
-        self.set_cluster([self])
+            self.set(window=self.get("shared") - (rank << RANK))
+        self.array("warps").reshape(-1, self._stride)[:, WARP_THREADS] = _threads_of_warps(layout.block)
 
     def set_cluster(self, cluster: Sequence[Cta]) -> None:
-        """Set the blocks of its cluster, by rank."""
-        # A block that is alone does not keep itself. Records that refer to themselves would be freed by the garbage
-        # collector, and not when their launch ends.
-        self._cluster = list(cluster) if len(cluster) > 1 else []
+        """Set the blocks of its cluster, by rank, of which there are several."""
+        self._cluster = list(cluster)
         self.array("peers")[: len(cluster)] = [cta.address for cta in cluster]
 
     @property

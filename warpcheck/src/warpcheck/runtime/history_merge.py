@@ -45,7 +45,10 @@ def find_conflict(merge: MergeRecord, first: int, stop: int) -> int:
 
 @native
 def merge_entries(merge: MergeRecord, first: int, stop: int) -> int:
-    """Enter into these granules of the launch's history what the workers have recorded. There is no conflict."""
+    """Move what the workers have recorded of these granules into the launch's history. There is no conflict.
+
+    The histories of the workers are empty afterwards.
+    """
     for granule in range(first, stop):
         entry = ENTRY_BYTES * granule
         last = 0
@@ -69,7 +72,17 @@ def merge_entries(merge: MergeRecord, first: int, stop: int) -> int:
             # readers as they are.
             if load64(last + 16):
                 store64(target + 16, load64(last + 16))
+            for worker in range(merge.worker_count):
+                clear_entry(load64(merge.histories + 8 * worker) + entry)
     return 0
+
+
+@native
+def clear_entry(entry: int) -> None:
+    """Clear an entry, unless it is empty."""
+    if load64(entry) | load64(entry + 8):
+        for word in range(ENTRY_BYTES // 8):
+            store64(entry + 8 * word, 0)
 
 
 @native

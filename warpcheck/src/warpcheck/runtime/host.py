@@ -91,16 +91,19 @@ def execute(
                     grid.residents.interleave()
                 case schedule.PAUSES:
                     workers = find_workers()
-                    may_run = workers is not None and workers.may_run(grid)
-                    grid.set(pause_clock=2 * grid.get("clock") if may_run else NEVER)
+                    if workers is None or not workers.may_run(grid):
+                        grid.set(pause_clock=NEVER)
+                        continue
                     # What is left without coming near the limit, at which one core may stop within a block. A limit for
                     # each block also counts the turn in which the block before has ended.
                     spent = granted_instructions - grid.get("host_budget")
                     left = NEVER if restarts else limit - 2 * last_turn - spent
                     block_limit = limit - 3 * last_turn if restarts else NEVER
-                    if workers is not None and may_run and workers.are_worthwhile(grid, left):
+                    if workers.are_worthwhile(grid, left):
                         grid.set(pause_clock=NEVER)
                         workers.run(grid, run_grid, left, block_limit)
+                    else:
+                        grid.set(pause_clock=workers.next_pause(grid))
                 case schedule.HOST:
                     if grid.get("host_budget") >= 0:
                         settle_barrier(grid, cta, Faults(grid, cta))

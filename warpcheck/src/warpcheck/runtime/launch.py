@@ -16,19 +16,28 @@ import numpy.typing as npt
 from warpcheck.counters import AccessSample
 from warpcheck.errors import Fault
 from warpcheck.events import EVENTS, recording
-from warpcheck.layout import RESERVED, SCRATCH, Space
+from warpcheck.layout import RESERVED, SCRATCH, Access, Space
 from warpcheck.lowered_kernel import AccessSite, Lowered, parameter_offsets
 from warpcheck.ptx import Module
 from warpcheck.runtime import fault_messages
-from warpcheck.runtime.access_history import BLOCK_STRONG, ENTRY_BYTES, id_of, site_of, thread_of, time_of
-from warpcheck.runtime.arrays import FAR, Dim, RecordLayout, Records, address_of, aligned
+from warpcheck.runtime.access_history import BLOCK_STRONG, ENTRY_BYTES, id_of, is_strong, site_of, thread_of, time_of
+from warpcheck.runtime.arrays import FAR, Dim, Place, RecordLayout, Records, address_of, aligned
 from warpcheck.runtime.boxes import BULK
-from warpcheck.runtime.buffers import ARGUMENTS, MAX_OVERLAPPED, Buffer, Memory, Shadow, buffer_table, merge_overlapping
+from warpcheck.runtime.buffers import (
+    ARGUMENTS,
+    MAX_OVERLAPPED,
+    Buffer,
+    Memory,
+    Shadow,
+    SmallHistory,
+    buffer_table,
+    merge_overlapping,
+)
 from warpcheck.runtime.bulk import BULKS
 from warpcheck.runtime.cta import CtaLayout, cluster_of, thread_coordinates
 from warpcheck.runtime.event_recorder import EVENT
 from warpcheck.runtime.memory_transactions import CHUNK
-from warpcheck.runtime.records import ACCESS_COUNTS, COUNTED, COUNTS, LAUNCH, SAMPLE, WARP
+from warpcheck.runtime.records import ACCESS_COUNTS, COUNTS, LAUNCH, SAMPLE, WARP, field_offset
 from warpcheck.runtime.resident_blocks import Residents, max_turns
 from warpcheck.runtime.schedule_order import scheduled_block
 from warpcheck.runtime.setmaxnreg import registers_at_launch
@@ -39,7 +48,7 @@ __all__ = ["NEVER", "AccessOrigin", "Configuration", "Grid", "place_statics"]
 
 GRID_BARRIER = "the barrier of the grid"
 WORKSPACE = 8  # bytes of the barrier of a grid, as its header has it: their number, and the arrivals
-PAUSE_CLOCK = 1 << 18  # lane-instructions after which a launch pauses: several cores may run the remaining blocks
+PAUSE_CLOCK = 1 << 17  # lane-instructions after which a launch pauses: several cores may run the remaining blocks
 NEVER = (1 << 63) - 1  # a clock that no launch reaches
 HEAP = 8 << 20  # bytes that kernels may ask for, unless cudaDeviceSetLimit says otherwise
 
@@ -99,11 +108,12 @@ class Configuration:
         """Return the layout of the records of a launch of so many blocks of the grid."""
         lowered = self.lowered
         site_rows = len(lowered.sites) + 1
-        offsets = parameter_offsets(self.module.functions[self.name])
-        param_bytes = max((offset + parameter.size for parameter, offset in offsets), default=0)
+        param_bytes = max(self.param_bytes, 16)
         turns = 2 * max_turns(count)
         arrays: dict[str, tuple[Any, ...]] = {
-            "params": (np.uint8, max(param_bytes, 16)),
+            "params": (np.uint8, param_bytes),
+            "params_state": (np.uint8, param_bytes),
+            "params_history": self.params_history.shape,
             "blocks": (np.int64, len(lowered.blocks), 3),
             "counts": (COUNTS, site_rows),
             "samples": (SAMPLE, site_rows),
@@ -113,6 +123,7 @@ class Configuration:
             "acquired_at_exit": (np.int64, count),
             "turns": (np.int64, turns),
             "turn_blocks": (np.int64, turns),
+            "chunks": (CHUNK, self.chunk_count),
         }
         if "issue_bulk" in lowered.functions_checked:
             arrays["bulk"] = (BULK, BULKS)
@@ -121,7 +132,25 @@ class Configuration:
         if self.cooperative:
             # A grid synchronizes through memory that the driver provides on a GPU (cooperative_groups' grid_group).
             arrays["workspace"] = (np.uint8, WORKSPACE)
-        return RecordLayout(LAUNCH, arrays, {**self._fields, "param_bytes": param_bytes, "block_count": count})
+        return RecordLayout(
+            LAUNCH,
+            arrays,
+            {**self._fields, "block_count": count, "block_stop": count},
+            contents={"counts": self._counts, "samples": self._samples},
+            links=self.params_history.links | self._chunk_links,
+        )
+
+    @cached_property
+    def param_bytes(self) -> int:
+        """The bytes of the parameters."""
+        offsets = parameter_offsets(self.module.functions[self.name])
+        return max((offset + parameter.size for parameter, offset in offsets), default=0)
+
+    @cached_property
+    def params_history(self) -> SmallHistory:
+        """The history of the parameters."""
+        granules = -(-max(self.param_bytes, 16) >> self.lowered.granules[Space.GLOBAL]) + 1
+        return SmallHistory("params_history", granules)
 
     @property
     def _fields(self) -> dict[str, int]:
@@ -136,6 +165,9 @@ class Configuration:
         # tcgen05 fences out (see docs/blackwell.md).
         is_python = self.module.file.endswith(".py")
         return fields | {
+            "shared_fill": -1,
+            "param_bytes": self.param_bytes,
+            "chunk_count": self.chunk_count,
             "reserved": reserved.start,
             "reserved_bytes": len(reserved),
             "compiler_scratch": SCRATCH in lowered.shared and is_python,
@@ -164,22 +196,52 @@ class Configuration:
         return {access.group: access.chunks for access in self.lowered.merged_sites.values()}
 
     @cached_property
-    def counts(self) -> npt.NDArray[np.void]:
-        """The counters of the sites before a launch, with how the hardware executes each site.
+    def generic_sites(self) -> npt.NDArray[np.bool_]:
+        """Which sites have generic addresses: a row for each, as in the counters."""
+        return np.array([*(site.space == Space.GENERIC for site in self.lowered.sites), False])
 
-        In place of an address, ``chunks`` has the offset from the launch's own chunks.
+    @cached_property
+    def device_scoped_sites(self) -> npt.NDArray[np.bool_]:
+        """Which sites order nothing for other ranks, because their scope is not the system: a row for each, as above.
+
+        PTX ISA, "Scope": .gpu is the set of all threads on the same device. Volatile accesses have the scope of the
+        system.
         """
+        is_scoped = (
+            (site.access == Access.ATOMIC or is_strong(site.strong)) and "sys" not in site.words
+            for site in self.lowered.sites
+        )
+        return np.array([*is_scoped, False])
+
+    @property
+    def _counts(self) -> npt.NDArray[np.void]:
+        """The counters of the sites before a launch, with how the hardware executes each site."""
         counts = np.zeros(len(self.lowered.sites) + 1, COUNTS)
         counts["atomic_strategy"][:-1] = self.lowered.strategies
         counts["is_cp_async"][:-1] = self.lowered.copy_flags
+        for number, access in self.lowered.merged_sites.items():
+            counts[number]["width"] = access.bytes
+            counts[number]["chunk_mask"] = access.chunks - 1
+        return counts
+
+    @property
+    def _chunk_links(self) -> dict[Place, Place]:
+        """For each merged site, the place of the address of its chunks, and the place of the chunks."""
         chunks = self._chunks_of_groups
         starts = dict(zip(chunks, accumulate(chunks.values(), initial=0), strict=False))
-        for number, access in self.lowered.merged_sites.items():
-            row = counts[number]
-            row["width"] = access.bytes
-            row["chunk_mask"] = access.chunks - 1
-            row["chunks"] = CHUNK.itemsize * starts[access.group]
-        return counts
+        return {
+            Place("counts", COUNTS.itemsize * number + field_offset(COUNTS, "chunks")): Place(
+                "chunks", CHUNK.itemsize * starts[access.group]
+            )
+            for number, access in self.lowered.merged_sites.items()
+        }
+
+    @property
+    def _samples(self) -> npt.NDArray[np.void]:
+        """The samples of the sites before a launch, with which of them have the scope of the block."""
+        samples = np.zeros(len(self.lowered.sites) + 1, SAMPLE)
+        samples["has_block_scope"][:-1] = [site.strong == BLOCK_STRONG for site in self.lowered.sites]
+        return samples
 
 
 class Grid(Records):
@@ -223,25 +285,26 @@ class Grid(Records):
         self.printed: list[str] = []
         self.warnings: set[str] = set()
         self.heap: dict[int, npt.NDArray[np.uint8]] = {}
-        self.place_counts(self)
         self.counts = self.array("counts")
         self.block_counts = self.array("blocks")
-        self.array("params")[: len(arguments)] = np.frombuffer(arguments, np.uint8)
+        if arguments:
+            self.array("params")[: len(arguments)] = np.frombuffer(arguments, np.uint8)
         if recording.get():
             self.point(events=np.zeros(EVENTS, EVENT))
         # A sample of blocks looks for no races.
         overlaps = programmatic_stream_serialization and blocks is None and memory.last_launch is not None
         self.overlapped: tuple[Grid, ...] = memory.last_launch.may_run_during_next() if overlaps else ()
         self.set(
-            shared_fill=-1 if shared_fill is None else shared_fill,
             reverse=reverse,
-            block_stop=self.get("block_count"),
             pause_clock=PAUSE_CLOCK,
             launch_began=memory.time,
             time=memory.time,
             overlap_began=self.overlapped[0].get("launch_began") if self.overlapped else memory.time,
-            unawaited_end=self.overlapped[-1].end_of_unawaited() if self.overlapped else 0,
         )
+        if self.overlapped:
+            self.set(unawaited_end=self.overlapped[-1].end_of_unawaited())
+        if shared_fill is not None:
+            self.set(shared_fill=shared_fill)
         if self.blocks is not None:
             self.point(sampled_blocks=np.array(self.blocks, np.int64))
         self._place_globals(buffers, statics)
@@ -249,46 +312,38 @@ class Grid(Records):
             self, partial(cluster_of, configuration.cta_layout), configuration.room, configuration.cooperative
         )
 
-    def place_counts(self, records: Records) -> None:
-        """Set the counters of the access sites in the record of this launch, or of a worker, to their beginning.
-
-        Also note in the samples which sites have the scope of the block.
-        """
-        records.array("samples")["has_block_scope"][:-1] = [
-            site.strong == BLOCK_STRONG for site in self.configuration.lowered.sites
-        ]
-        counts = records.array("counts")
-        counts[:] = self.configuration.counts
-        chunk_count = self.configuration.chunk_count
-        if chunk_count:
-            chunks = np.zeros(chunk_count, CHUNK)  # begin_block clears them
-            counts["chunks"][counts["width"] != 0] += address_of(chunks)
-            records.point(chunks=chunks)
-            records.set(chunk_count=chunk_count)
-
     def _place_globals(self, buffers: Sequence[Buffer], statics: dict[str, npt.NDArray[np.uint8]]) -> None:
-        own_buffers = [Buffer(ARGUMENTS, self.get("params"), self.array("params").nbytes, 1, dtype="bytes")]
-        own_buffers += [
+        own_buffers = [
             Buffer(name, address_of(storage), self.module.variables[name].size, 1, dtype="bytes")
             for name, storage in statics.items()
         ]
         if self.configuration.cooperative:
             own_buffers.append(Buffer(GRID_BARRIER, self.get("workspace"), WORKSPACE, 1, dtype="bytes"))
         granule = self.lowered.granules[Space.GLOBAL]
-        own_names = {ARGUMENTS, GRID_BARRIER} - statics.keys()
-        self.shadows: list[Shadow] = []
+        self.shadows = [self._shadow_of_arguments(granule)]
         for buffer in merge_overlapping([*buffers, *own_buffers]):
-            # The arguments and the workspace are of this launch alone.
-            inherits = self.overlapped and buffer.name not in own_names and buffer.nbytes < FAR
+            # The workspace is of this launch alone.
+            is_workspace = buffer.name == GRID_BARRIER and GRID_BARRIER not in statics
+            inherits = self.overlapped and not is_workspace and buffer.nbytes < FAR
             find_shadow = self.memory.inheriting_shadow if inherits else self.memory.shadow
             self.shadows.append(find_shadow(buffer, granule))
-        self._set_buffers()
+        self._sort_buffers()
         constants = [storage for name, storage in statics.items() if self.module.variables[name].space == "const"]
         if constants:
             began = address_of(constants[0])
             self.set(const_began=began, const_bytes=address_of(constants[-1]) + constants[-1].nbytes - began)
         if self.lowered.symbols:
             self.array("symbols")[:-1] = [address_of(statics[name]) for name in self.lowered.symbols]
+
+    def _shadow_of_arguments(self, granule: int) -> Shadow:
+        buffer = Buffer(ARGUMENTS, self.get("params"), self.array("params").nbytes, 1, dtype="bytes")
+        history, replaced = self.configuration.params_history.of(self)
+        return Shadow(buffer, self.array("params_state"), history, granule, replaced)
+
+    def _sort_buffers(self) -> None:
+        # The native functions find a buffer by binary search (address_spaces.find_buffer).
+        self.shadows.sort(key=lambda shadow: shadow.buffer.address)
+        self._set_buffers()
 
     def _set_buffers(self) -> None:
         # A sample's races are not looked for in small buffers: their blocks ran in full launches before.
@@ -304,9 +359,7 @@ class Grid(Records):
         self.heap[address] = memory
         buffer = Buffer("memory from malloc", address, nbytes, 1, initialised=False, dtype="bytes")
         self.shadows.append(self.memory.shadow(buffer, self.lowered.granules[Space.GLOBAL]))
-        # The native functions find a buffer by binary search (address_spaces.find_buffer).
-        self.shadows.sort(key=lambda shadow: shadow.buffer.address)
-        self._set_buffers()
+        self._sort_buffers()
         return address
 
     def free(self, address: int) -> None:
@@ -343,11 +396,6 @@ class Grid(Records):
             return 1.0
         sectors = int((self.counts["sectors"] + self.counts["bulk_sectors"]).sum())
         return self.get("sectors_before_wait") / sectors if sectors else 1.0
-
-    @property
-    def counters(self) -> npt.NDArray[np.int64]:
-        """Return the counters of each site: a row of COUNTED."""
-        return self.counts.view(np.int64).reshape(len(self.counts), -1)[:, : len(COUNTED)]
 
     def state_of(self, buffer: Buffer) -> npt.NDArray[np.uint8]:
         """Return the states of a buffer's bytes; see ``layout``."""

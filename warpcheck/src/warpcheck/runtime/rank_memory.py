@@ -18,8 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from warpcheck.errors import Fault, FaultKind
-from warpcheck.layout import Access
-from warpcheck.runtime.access_history import LOW_WORD, WAS_ATOMIC, is_strong, thread_of
+from warpcheck.runtime.access_history import LOW_WORD, WAS_ATOMIC, thread_of
 from warpcheck.runtime.cta import thread_coordinates
 from warpcheck.runtime.last_reads import find_last_reads
 from warpcheck.runtime.launch import Grid
@@ -37,14 +36,8 @@ class RankMemory(NamedTuple):
 
 
 def mark_device_scopes(grid: Grid) -> None:
-    """Note in the records of a launch which accesses order nothing for other ranks: their scope is not the system.
-
-    PTX ISA, "Scope": .gpu is the set of all threads on the same device. Volatile accesses have the scope of the system.
-    """
-    grid.array("samples")["has_device_scope"][:-1] = [
-        (site.access == Access.ATOMIC or is_strong(site.strong)) and "sys" not in site.words
-        for site in grid.configuration.lowered.sites
-    ]
+    """Note in the records of a launch which accesses order nothing for other ranks."""
+    grid.array("samples")["has_device_scope"] = grid.configuration.device_scoped_sites
 
 
 def find_unordered_write(grid: Grid, memory: Sequence[RankMemory]) -> Fault | None:

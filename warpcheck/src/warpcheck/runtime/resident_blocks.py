@@ -58,6 +58,8 @@ class Residents:
 
     def retire(self) -> bool:
         """Remove the block whose turn it was, which has exited. Return whether other blocks are resident."""
+        if len(self.resident) == 1 and len(self.resident[0].cluster) == 1:
+            return False
         # The blocks of a cluster may still access each other's shared memory: its records are reused together.
         cluster = self.resident.pop(self._current_index).cluster
         self._current_index -= 1
