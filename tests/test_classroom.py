@@ -16,11 +16,13 @@ import pytest
 
 import kernelpath
 import warpcheck
+from kernelpath.course import registry
 from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading import grade
-from kernelpath.school import classroom, cluster, gradebook
+from kernelpath.school import classroom, cluster, gradebook, points
 from kernelpath.school.gradebook import Grade
-from kernelpath.school.handed_in import all_entries
+from kernelpath.school.handed_in import all_entries, submitted_items
+from kernelpath.school.policy import Policy
 from kernelpath.verdict import Report, Verdict
 
 RIGHT = "def double(x):\n    return 2 * x\n"
@@ -106,6 +108,62 @@ def test_a_cluster_without_ray_says_what_to_install(
 def test_a_cluster_decides_how_many_run_in_parallel(folder: Path, doubling: ExerciseRef, tmp_path: Path) -> None:
     with pytest.raises(grade.Usage, match="leave --jobs out"):
         classroom.grade_class(folder, tmp_path / "out", [doubling], jobs=4, engine=cluster.engine_at("auto"))
+
+
+def test_a_stub_that_nobody_changed_is_not_handed_in(folder: Path, doubling: ExerciseRef, tmp_path: Path) -> None:
+    """A course folder has the stubs of all exercises, so their presence says nothing."""
+    stub = "def double(x):\n    # TODO: double x\n    raise NotImplementedError\n"
+    doubling.stub.write_text(stub)
+    (folder / "idle" / "w01a_double.py").write_text(stub.replace("\n", " \r\n"), newline="")
+    (folder / "late" / "deep" / "down" / "w01a_double.py").write_text(stub + "# begun\n")
+    graded: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        original = grade.Session.__call__
+        patch.setattr(
+            grade.Session,
+            "__call__",
+            lambda self, **options: graded.append(self.job.home.name) or original(self, **options),  # type: ignore[func-returns-value]
+        )
+        grades = classroom.grade_class(folder, tmp_path / "out", [doubling], device="cpu")
+    assert graded == ["late", "right"]
+    assert [(row.learner, row.status) for row in grades] == [
+        ("idle", "UNCHANGED_STUB"),
+        ("late", "NOT_STARTED"),
+        ("right", "PASSED"),
+    ]
+    assert "idle,1_architecture/w01a_double,UNCHANGED_STUB,0" in (tmp_path / "out" / "grades.csv").read_text()
+    (idle,) = gradebook.gradescope_results(grades[:1], {doubling.path_id: 1})["tests"]
+    assert idle["output"] == "w01a_double.py is the unchanged stub"
+    (learner, *_) = points.score_class(grades, [], {doubling.path_id: 1}, Policy())
+    assert (learner.handed_in, learner.scores[0].reason) == (0, "the unchanged stub")
+
+
+def test_a_stub_whose_kernel_is_changed_is_handed_in(folder: Path, doubling: ExerciseRef) -> None:
+    doubling.stub.write_text("# TODO\n")
+    doubling.stub.with_suffix(".cu").write_text("__global__ void k() {}\n")
+    for learner, kernel in (("idle", "__global__ void k() {}\n"), ("right", "__global__ void k() { f(); }\n")):
+        (folder / learner / "w01a_double.py").write_text("# TODO\n")
+        (folder / learner / "w01a_double.cu").write_text(kernel)
+    (folder / "late" / "deep" / "down" / "w01a_double.py").write_text("# TODO\n")
+    entries = all_entries(folder, [doubling])
+    assert [(entry.learner, entry.unchanged, entry.file is None) for entry in entries] == [
+        ("idle", True, True),
+        ("late", True, True),
+        ("right", False, False),
+    ]
+
+
+def test_only_exercises_that_somebody_changed_are_selected(folder: Path) -> None:
+    """Everybody has the whole course, and one learner has begun one exercise."""
+    for item in registry.exercises()[:3]:
+        for learner in ("idle", "right"):
+            (folder / learner / "phases" / item.phase).mkdir(parents=True, exist_ok=True)
+            for path in item.files("phases"):
+                shutil.copy(path, folder / learner / "phases" / item.phase)
+    begun = registry.exercises()[1]
+    with (folder / "right" / "phases" / begun.phase / begun.stub.name).open("a") as file:
+        file.write("# begun\n")
+    assert submitted_items(folder) == [begun]
 
 
 def test_what_another_version_saved_is_graded_again(folder: Path, doubling: ExerciseRef, tmp_path: Path) -> None:

@@ -256,8 +256,90 @@ def test_outputs_that_are_right_beside_a_wrong_one_are_named() -> None:
     said = compare.check_outputs(outputs, [ones] * 6, {"float64": LOOSE}, names=("p", "m", "v"))
     assert said is not None
     assert said.cause.endswith(
-        "first: p[0][0] = 2, expected 1; p[0][1] = 2, expected 1; p[0][2] = 2, expected 1; m is right"
+        "first: p[0][0] = 2, expected 1; p[0][1] = 2, expected 1; p[0][2] = 2, expected 1; "
+        "worst: p[0][0] is off by 1, allowed 0.2; v is wrong, too; m is right"
     )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"dx"}, "; h and dw are right"),
+        ({"dx", "dw"}, "; dw is wrong, too; h is right"),
+        ({"h", "dx", "dw"}, "; dx and dw are wrong, too"),
+    ],
+)
+def test_all_outputs_are_named_if_one_is_wrong(wrong: set[str], said: str) -> None:
+    ones = torch.ones(3, dtype=torch.float64)
+    names = ("h", "dx", "dw")
+    outputs = [2 * ones if name in wrong else ones for name in names]
+    finding = compare.check_outputs(outputs, [ones] * 3, {"float64": LOOSE}, names=names)
+    assert finding is not None
+    assert finding.cause.partition("allowed 0.2")[2] == said
+
+
+def test_an_output_that_was_never_written_does_not_hide_a_wrong_one() -> None:
+    ones = torch.ones(3, dtype=torch.float64)
+    outputs = [poisoned(3, torch.float32), 2 * ones.float()]
+    finding = compare.check_outputs(outputs, [ones] * 2, {"float32": LOOSE}, names=("dx", "dw"))
+    assert finding is not None
+    assert finding.verdict is Verdict.NOT_WRITTEN
+    assert finding.cause.endswith("; dw is wrong, too")
+
+
+def test_many_outputs_are_counted() -> None:
+    ones = torch.ones(3, dtype=torch.float64)
+    outputs = [2 * ones, 2 * ones, *[ones] * 9]
+    finding = compare.check_outputs(outputs, [ones] * 11, {"float64": LOOSE}, names=[f"y{i}" for i in range(11)])
+    assert finding is not None
+    assert finding.cause.endswith("; of the other outputs, 1 are wrong and 9 are right")
+
+
+def test_the_worst_element_is_named_with_its_error_and_what_is_allowed() -> None:
+    """The error of 0.5 is the largest one, but that of 0.3 exceeds its allowance by a larger factor."""
+    truth = torch.tensor([1.0, 1.0, 10.0, 1.0], dtype=torch.float64)
+    output = truth + torch.tensor([0.02, 0.3, 0.5, 0.0], dtype=torch.float64)
+    finding = compare.check_outputs([output], [truth], {"float64": Tolerance(0.01, 0.0)})
+    assert finding is not None
+    assert finding.cause.endswith("; worst: out[1] is off by 0.3, allowed 0.01")
+
+
+def test_the_largest_error_is_the_worst_where_nothing_is_allowed() -> None:
+    truth = torch.tensor([0.0, 0.0, 0.0, 9.0], dtype=torch.float64)
+    output = truth + torch.tensor([0.1, 0.3, 0.2, 5.0], dtype=torch.float64)
+    finding = compare.check_outputs([output], [truth], {"float64": Tolerance(0.1, 0.0)})
+    assert finding is not None
+    assert finding.cause.endswith("; worst: out[1] is off by 0.3, allowed 0")
+
+
+def test_the_allowance_counts_the_magnitude() -> None:
+    truth, magnitude = (torch.tensor(values, dtype=torch.float64) for values in ([[0.0], [0.0]], [[1.0], [200.0]]))
+    tolerance = {"float64": Tolerance(0.0, 0.0, mtol=1e-3)}
+    finding = compare.check_outputs([truth + 0.25], [truth], tolerance, magnitudes=lambda: [magnitude])
+    assert finding is not None
+    assert finding.cause.endswith("; worst: out[0, 0] is off by 0.25, allowed 0.001")
+    finding = compare.check_outputs([truth + 0.2001], [truth + 0.0], tolerance, magnitudes=lambda: [200 + 0 * truth])
+    assert finding is not None
+    assert finding.cause.endswith("; worst: out[0, 0] is off by 0.2001, allowed 0.2")
+
+
+def test_nan_is_off_by_no_number() -> None:
+    truth = torch.ones(3, dtype=torch.float64)
+    tolerance = {"float64": LOOSE}
+    some_nan = compare.check_outputs([torch.tensor([math.nan, 2.0, 1.0]).double()], [truth], tolerance)
+    assert some_nan is not None
+    assert some_nan.cause.endswith("; worst finite value: out[1] is off by 1, allowed 0.2")
+    all_nan = compare.check_outputs([truth * math.nan], [truth], tolerance)
+    assert all_nan is not None
+    assert "off by" not in all_nan.cause
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64])
+def test_where_only_equality_is_right_nothing_is_allowed(dtype: torch.dtype) -> None:
+    truth = torch.ones(3, dtype=dtype)
+    finding = compare.check_outputs([truth + 1], [truth], {dtype_name(dtype): EXACT})
+    assert finding is not None
+    assert "allowed" not in finding.cause
 
 
 def test_the_bits_of_a_call_must_come_again() -> None:

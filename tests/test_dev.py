@@ -392,14 +392,14 @@ STATEMENTS: dict[str, tuple[Invariant, tuple[tuple[str, str], ...], str, list[st
         (('entry="double"', 'entry="double", launches=1'),),
         "double(x) returns 2 * x.",
         [
-            f"{UNSTATED}\nThe grader enforces this limit on the largest case; smaller cases get some slack for partial"
-            " tiles. A call may launch at\nmost 1 kernel."
+            f"{UNSTATED}\nThe grader enforces this limit on the largest case (n=1000); smaller cases get some slack for"
+            " partial tiles. A call may\nlaunch at most 1 kernel."
         ],
     ),
     "limits that are stated": (
         invariants.limits_are_stated,
         (('entry="double"', 'entry="double", launches=1'),),
-        "The grader enforces this limit on the largest case; smaller cases get\nsome slack for partial tiles."
+        "The grader enforces this limit on the largest case (n=1000); smaller cases get\nsome slack for partial tiles."
         " A call may launch at most 1 kernel.",
         [],
     ),

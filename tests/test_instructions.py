@@ -99,7 +99,9 @@ def test_local_memory_is_named_by_the_line_of_its_first_access() -> None:
 
 def test_the_largest_case_alone_is_limited(exercise: Exercise) -> None:
     lines = [access(3, 10_000, 4)]
-    assert instructions.check_case(exercise, exercise.largest, lines, (), 1) is not None
+    finding = instructions.check_case(exercise, exercise.largest, lines, (), 1)
+    assert finding is not None
+    assert finding.cause.startswith("at rows=192 columns=1024 pad=8: line 3, load from x: 4 bytes per instruction")
     assert instructions.check_case(exercise, dict(exercise.largest), lines, (), 1) is None
     assert (
         instructions.check_case(replace(exercise, instructions=Instructions()), exercise.largest, lines, (), 1) is None

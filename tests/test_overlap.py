@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernelpath.course import registry
+from kernelpath.course.problem import arguments
 from kernelpath.grading.instructions import check_overlap_share, overlapped_share
 from kernelpath.verdict import Verdict
 from warpcheck.events import Event, EventKind
@@ -51,8 +52,8 @@ def test_a_kernel_without_overlap_is_told_its_share() -> None:
     finding = check_overlap_share(exercise, events("LvMLvM"))
     assert finding is not None
     assert finding.verdict is Verdict.NO_OVERLAP
-    assert (
-        finding.cause
-        == "0% of the wgmma are issued while a copy to shared memory is in flight, at least 50% have to be"
+    assert finding.cause == (
+        f"at {arguments(exercise.largest)}: 0% of the wgmma are issued while a copy to shared memory is in flight,"
+        " at least 50% have to be"
     )
     assert check_overlap_share(exercise, events("LLvMvM")) is None

@@ -126,9 +126,9 @@ def test_limits_are_described_with_upper_bounds_first() -> None:
     """A limit of 0 is stated, and a noun is plural unless its number is 1."""
     limited = exercise(traffic=Traffic(bank_conflicts=0.0, bulk=0.5), tensor_cores=True, launches=1)
     assert " ".join(limited.describe_limits().split()) == (
-        "The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Bank"
-        " conflicts may add at most 0 wavefronts per request. A call may launch at most 1 kernel. At least 50% of the"
-        " global memory traffic must go through TMA. The multiply-adds must run on tensor cores."
+        "The grader enforces these limits on the largest case (n=3 dtype=float32); smaller cases get some slack for"
+        " partial tiles. Bank conflicts may add at most 0 wavefronts per request. A call may launch at most 1 kernel."
+        " At least 50% of the global memory traffic must go through TMA. The multiply-adds must run on tensor cores."
     )
     assert exercise().describe_limits() == ""
 

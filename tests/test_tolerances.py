@@ -12,9 +12,9 @@ import torch
 from kernelpath.course import registry
 from kernelpath.course.condition import sensitivity
 from kernelpath.course.errors import DeclarationError
-from kernelpath.course.inputs import EXTREME, generate_inputs
+from kernelpath.course.inputs import EXTREME, PLAIN, generate_inputs
 from kernelpath.course.problem import EXACT, Problem, Tolerance
-from kernelpath.course.problems import adam, all_reduce, attention, stencil, transformer_block
+from kernelpath.course.problems import adam, all_reduce, attention, cross_entropy, grpo_loss, stencil, transformer_block
 from kernelpath.grading import compare
 from kernelpath.grading.ground_truth import derive_seed, expected_outputs, list_outputs, magnitudes_of
 from kernelpath.verdict import Verdict
@@ -174,3 +174,90 @@ def test_attention_may_round_its_probabilities_where_large_values_cancel() -> No
     coarse = ((p * 2**7).round() / 2**7 @ v.double()).bfloat16()  # probabilities of 7 bits below 1
     assert verdict(attention.PROBLEM, [q, k, v, causal], [coarse, lse.float()]) is Verdict.WRONG_VALUES
     assert float(magnitude.max()) > 10 * compare.root_mean_square(truth) * tolerance.atol
+
+
+def float32_advantages(batch: grpo_loss.Inputs, *, in_one_pass: bool = False) -> torch.Tensor:
+    """Return the advantages of the statement in float32, whose sums add one reward after another."""
+    by_group = batch.rewards.view(-1, batch.group_size)
+
+    def mean(values: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros_like(values[:, :1])
+        for column in values.split(1, dim=1):
+            total = total + column
+        return total / values.shape[1]
+
+    centered = by_group - mean(by_group)
+    if in_one_pass:
+        variance = (mean(by_group.square()) - mean(by_group).square()).clamp(min=0)
+    else:
+        variance = mean(centered.square())
+    differ = (by_group != by_group[:, :1]).any(1, keepdim=True)
+    return torch.where(differ, centered / (variance.sqrt() + grpo_loss.EPS), 0.0).flatten()
+
+
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_grpo_passes_with_the_float32_mean_of_similar_rewards(seed: int) -> None:
+    """The error of the mean reaches tokens whose ratio is clipped, and may select the ratio if the advantage is 0."""
+    exercise = registry.load(registry.find("grpo_loss"))
+    case = exercise.cases[2]
+    for mode in (PLAIN, EXTREME):
+        batch = grpo_loss.Inputs(*generate_inputs(exercise, case, seed, "cpu", mode))
+        outputs = [output.float() for output in grpo_loss.losses(batch, float32_advantages(batch))]
+        assert verdict(exercise.problem, batch, outputs) is None
+    in_one_pass = grpo_loss.losses(batch, float32_advantages(batch, in_one_pass=True))
+    assert verdict(exercise.problem, batch, [output.float() for output in in_one_pass]) is Verdict.WRONG_VALUES
+    mean_of_equals = grpo_loss.equal_rewards_in_float32(*batch)
+    assert verdict(exercise.problem, batch, [output.float() for output in mean_of_equals]) is Verdict.WRONG_VALUES
+
+
+def test_grpo_lets_no_ratio_excuse_the_loss_of_a_token_that_is_clipped() -> None:
+    """The ratio is e^20 and its clipped value 1.2, so the advantages 1 and -1 give errors that differ by e^20."""
+    arguments = (torch.tensor([0]), torch.tensor([-20.0]), torch.tensor([0.0]), torch.ones(1, dtype=torch.uint8))
+    logp, old_logp, ref_logp, mask = (tensor.repeat(2) for tensor in arguments)
+    rewards, offsets = torch.tensor([3.0, 1.0]), torch.tensor([0, 1, 2], dtype=torch.int32)
+    loss, dlogp = grpo_loss.magnitudes(logp.float(), old_logp, ref_logp, mask, rewards, offsets, 2, 1, 0.2, 0.0)
+    # (|reward| + |mean|) / deviation is 5 for the first answer and 3 for the second. There are 2 tokens.
+    assert loss.tolist() == pytest.approx([1.2 * 5 / 2, math.exp(20) * 3 / 2], rel=1e-5)
+    assert dlogp.tolist() == pytest.approx([0.0, math.exp(20) * 3 / 2], rel=1e-5)
+
+
+@pytest.mark.parametrize("difference", [20.0, -20.0])
+def test_grpo_may_clip_or_not_where_the_advantage_is_zero(difference: float) -> None:
+    """The rewards 1, 2, 3 have the mean 2, and the sign of the second advantage depends on how the mean is rounded."""
+    logp, rewards = torch.zeros(3), torch.tensor([1.0, 2.0, 3.0])
+    offsets = torch.arange(4, dtype=torch.int32)
+    mask = torch.ones(3, dtype=torch.uint8)
+    loss, dlogp = grpo_loss.magnitudes(logp, logp - difference, logp, mask, rewards, offsets, 3, 1, 0.2, 0.0)
+    terms = 4 / math.sqrt(2 / 3) / 3
+    assert float(loss[1]) == pytest.approx(max(math.exp(difference), 0.8) * terms, rel=1e-5)
+    assert float(dlogp[1]) == pytest.approx(math.exp(difference) * terms, rel=1e-5)
+
+
+def losses_from_lse(
+    logits: torch.Tensor, labels: torch.Tensor, ignore_index: int, *, lse_dtype: torch.dtype = torch.float32
+) -> list[torch.Tensor]:
+    """Return loss and gradient in float32 by way of log(sum of exp(logits)), which is rounded to a dtype."""
+    top = logits.amax(1)
+    lse = (top + (logits - top[:, None]).exp().sum(1).log()).to(lse_dtype).float()
+    is_counted = labels != ignore_index
+    is_class = is_counted & (labels >= 0) & (labels < logits.shape[1])
+    place = torch.where(is_class, labels, 0)[:, None]
+    otherwise = torch.where(is_counted, torch.nan, 0.0)
+    loss = torch.where(is_class, lse - logits.gather(1, place)[:, 0], otherwise)
+    share = torch.where(is_class, 1 / is_counted.sum().float(), otherwise)[:, None]
+    gradient = (logits - lse[:, None]).exp().scatter_add(1, place, -torch.ones_like(share)) * share
+    return [loss, gradient]
+
+
+@pytest.mark.parametrize("seed", [3, 7, 10, 20])
+def test_cross_entropy_passes_with_the_rounded_logarithm_of_logits_near_minus_1000(seed: int) -> None:
+    """At the label of an almost certain row, the gradient is p - 1: about -0.006, of which 3e-5 is an error of 0.5%."""
+    problem = cross_entropy.PROBLEM
+    exercise = registry.load(registry.find("cross_entropy"))
+    case = {"rows": 4100, "classes": 9, "dtype": "float32", "gradient": True}
+    inputs = generate_inputs(exercise, case, derive_seed(seed, 17), "cpu", EXTREME)
+    logits, labels, ignore_index, _ = inputs
+    assert verdict(problem, inputs, losses_from_lse(logits, labels, ignore_index)) is None
+    for dtype in (torch.bfloat16, torch.float16):
+        rounded = losses_from_lse(logits, labels, ignore_index, lse_dtype=dtype)
+        assert verdict(problem, inputs, rounded) is Verdict.WRONG_VALUES

@@ -41,7 +41,7 @@ def test_the_worst_access_of_a_line_is_named_with_what_would_do() -> None:
     finding = finding_of(lines, Traffic(sectors=1.5))
     assert finding is not None
     assert (finding.line, finding.file) == (4, "k.cu")
-    assert finding.cause == "line 4, load from a: 32 sectors per request, its bytes fit in 4"
+    assert finding.cause == "at m=8 n=4: line 4, load from a: 32 sectors per request, its bytes fit in 4"
 
 
 def test_a_vector_that_the_compiler_has_split_is_named() -> None:
@@ -86,7 +86,7 @@ def test_lanes_that_are_a_vector_apart_are_named(width: int, sectors: int, told:
     line = load(4, requests=10, sectors=sectors, ideal_sectors=10 * width, lanes=320, bytes=320 * width)
     finding = finding_of([line], Traffic(sectors=1.1))
     assert finding is not None
-    assert finding.cause == f"line 4, load from a: {told}"
+    assert finding.cause == f"at m=8 n=4: line 4, load from a: {told}"
 
 
 def atomic(memory: str = "out", **counts: int) -> LineTraffic:
@@ -172,9 +172,9 @@ def test_bank_conflicts_are_named() -> None:
     lines = [loads, load(9, "shared memory", requests=4, wavefronts=128, ideal_wavefronts=4)]
     finding = finding_of(lines, Traffic(bank_conflicts=0.5))
     assert finding is not None
-    assert (
-        finding.cause
-        == "line 9, load from shared memory: 32 wavefronts per request, its bytes fit in 1: a 32-way bank conflict"
+    assert finding.cause == (
+        "at m=8 n=4: line 9, load from shared memory: 32 wavefronts per request, its bytes fit in 1: a 32-way bank"
+        " conflict"
     )
     assert finding.step == "kp profile {name}", "the hints begin with sectors"
     fewer = replace(lines[1], wavefronts=32)

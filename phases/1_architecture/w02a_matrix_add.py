@@ -8,9 +8,9 @@ so offsets need 64 bits.
 Write the kernel in w02a_matrix_add.cu, then launch it here. The grader checks the values, the sectors that each line
 requests, and, on a GPU, the time compared with torch.add.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.3
-times the size of the inputs and outputs.
+The grader enforces these limits on the largest case (rows=256 columns=512 pad=8); smaller cases get some slack for
+partial tiles. Each load or store may touch at most 1.3 times the sectors that its bytes require. In total, global
+memory accesses may move at most 1.3 times the size of the inputs and outputs.
 """
 
 import torch

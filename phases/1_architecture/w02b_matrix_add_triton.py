@@ -8,9 +8,9 @@ wider matrix is a legal input. It returns x + y as a new contiguous tensor. Tens
 One program adds a tile of ROWS x COLUMNS elements. The grader checks the values, the sectors that each line requests,
 and, on a GPU, the time compared with torch.add.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.3
-times the size of the inputs and outputs.
+The grader enforces these limits on the largest case (rows=256 columns=512 pad=16); smaller cases get some slack for
+partial tiles. Each load or store may touch at most 1.3 times the sectors that its bytes require. In total, global
+memory accesses may move at most 1.3 times the size of the inputs and outputs.
 """
 
 import torch

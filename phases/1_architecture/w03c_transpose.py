@@ -6,9 +6,10 @@ bit for bit. x is not always aligned to 16 bytes. Tensors may have more than 2**
 Write the kernel in w03c_transpose.cu, then launch it here. The grader checks the values, the sectors and bank conflicts
 of each line, and, on a GPU, the time compared with x.t().contiguous().
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.1 times the sectors that its bytes require. In total, global memory accesses may move at most 1.1
-times the size of the inputs and outputs. Bank conflicts may add at most 0.5 wavefronts per request.
+The grader enforces these limits on the largest case (rows=512 columns=1024 dtype=float32); smaller cases get some slack
+for partial tiles. Each load or store may touch at most 1.1 times the sectors that its bytes require. In total, global
+memory accesses may move at most 1.1 times the size of the inputs and outputs. Bank conflicts may add at most 0.5
+wavefronts per request.
 """
 
 import torch

@@ -8,8 +8,8 @@ Write the kernel in w04a_matmul_naive.cu, with one thread per element of the res
 checks the values, the sectors that each line requests, and, on a GPU, the time compared with the same kernel with rows
 and columns exchanged.
 
-The grader enforces this limit on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require.
+The grader enforces this limit on the largest case (m=96 n=128 k=64); smaller cases get some slack for partial tiles.
+Each load or store may touch at most 1.3 times the sectors that its bytes require.
 """
 
 import torch

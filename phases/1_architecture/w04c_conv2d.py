@@ -12,9 +12,10 @@ Write the kernel in w04c_conv2d.cu, then launch it here. Pass a struct parameter
 numpy.array(weights, numpy.float32).tobytes(). The grader checks the values, the bytes that the kernel requests, its
 bank conflicts, and, on a GPU, its time compared with cuDNN.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.6 times the sectors that its bytes require. In total, global memory accesses may move at most 2
-times the size of the inputs and outputs. Bank conflicts may add at most 0.5 wavefronts per request.
+The grader enforces these limits on the largest case (height=128 width=128); smaller cases get some slack for partial
+tiles. Each load or store may touch at most 1.6 times the sectors that its bytes require. In total, global memory
+accesses may move at most 2 times the size of the inputs and outputs. Bank conflicts may add at most 0.5 wavefronts per
+request.
 """
 
 import numpy as np

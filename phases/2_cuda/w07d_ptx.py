@@ -11,10 +11,10 @@ if 16-byte accesses are possible in every row; that ptxas uses neither a stack f
 instructions are executed per element (a division counts as 18, a 64-bit division as 80); and, on a GPU, the time
 compared with the kernel as provided.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.1 times the sectors that its bytes require. In total, global memory accesses may move at most 1.1
-times the size of the inputs and outputs. The kernel may execute at most 8 integer instructions per output element. Each
-thread must load and store 16 bytes at a time.
+The grader enforces these limits on the largest case (rows=192 columns=1024 pad=8); smaller cases get some slack for
+partial tiles. Each load or store may touch at most 1.1 times the sectors that its bytes require. In total, global
+memory accesses may move at most 1.1 times the size of the inputs and outputs. The kernel may execute at most 8 integer
+instructions per output element. Each thread must load and store 16 bytes at a time.
 """
 
 import torch

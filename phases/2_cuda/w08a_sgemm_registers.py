@@ -9,10 +9,10 @@ kernel requests (tiles have to be at least 64 wide); the sectors of its requests
 conflicts; and the wavefronts of shared memory, at most 1.2 per cycle of multiply-adds (an SM executes 128 multiply-adds
 per cycle). On a GPU, it compares the time with a tile of 32 with one output per thread.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 3.5
-times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per request. Shared memory accesses
-may take at most 1.2 wavefronts per 128 multiply-adds (one cycle of an SM).
+The grader enforces these limits on the largest case (m=256 n=256 k=128); smaller cases get some slack for partial
+tiles. Each load or store may touch at most 1.3 times the sectors that its bytes require. In total, global memory
+accesses may move at most 3.5 times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per
+request. Shared memory accesses may take at most 1.2 wavefronts per 128 multiply-adds (one cycle of an SM).
 """
 
 import torch

@@ -9,10 +9,10 @@ Write the kernel in w08c_tensor_cores.cu, then launch it here. The grader checks
 exactly), that tensor cores compute them, the bytes moved and their sectors, and bank conflicts. On a GPU, it compares
 the time with a kernel whose warps compute one 16 x 16 tile each.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 3.5
-times the size of the inputs and outputs. Bank conflicts may add at most 4 wavefronts per request. The multiply-adds
-must run on tensor cores.
+The grader enforces these limits on the largest case (m=256 n=256 k=256 dtype=bfloat16); smaller cases get some slack
+for partial tiles. Each load or store may touch at most 2 times the sectors that its bytes require. In total, global
+memory accesses may move at most 3.5 times the size of the inputs and outputs. Bank conflicts may add at most 4
+wavefronts per request. The multiply-adds must run on tensor cores.
 """
 
 import torch

@@ -23,8 +23,8 @@ memory. The grader checks the values, the bytes moved, and that the bits are the
 On a GPU, it compares the time with PyTorch's softmax, sort, and cumsum. The limit on bytes allows a few reads of the
 row, but no sort of all tokens and no search that reads the row once per bit.
 
-The grader enforces this limit on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 8 times the size of the inputs and outputs.
+The grader enforces this limit on the largest case (rows=4 vocabulary=20000); smaller cases get some slack for partial
+tiles. In total, global memory accesses may move at most 8 times the size of the inputs and outputs.
 """
 
 import torch

@@ -10,9 +10,10 @@ Start from the fused softmax, with a row in the registers of one program, and co
 pass will read mean and rstd. Then split long rows into several blocks, so that few elements are masked. The grader
 checks the values, the bytes moved, and, on a GPU, the time compared with the formula written as PyTorch operators.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 2.2
-times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per request.
+The grader enforces these limits on the largest case (rows=35 columns=2048 dtype=float32); smaller cases get some slack
+for partial tiles. Each load or store may touch at most 1.3 times the sectors that its bytes require. In total, global
+memory accesses may move at most 2.2 times the size of the inputs and outputs. Bank conflicts may add at most 1
+wavefront per request.
 """
 
 import torch

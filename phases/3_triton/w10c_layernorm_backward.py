@@ -11,9 +11,9 @@ Give a program many rows: dx needs only the row, and the column sums stay in reg
 writes its sums to a small buffer, which a second kernel adds up. The grader checks the values, the bytes moved, and, on
 a GPU, the time compared with PyTorch's operator.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 2.8
-times the size of the inputs and outputs.
+The grader enforces these limits on the largest case (rows=400 columns=256 dtype=float32); smaller cases get some slack
+for partial tiles. Each load or store may touch at most 1.3 times the sectors that its bytes require. In total, global
+memory accesses may move at most 2.8 times the size of the inputs and outputs.
 """
 
 import torch

@@ -14,9 +14,9 @@ registers and how much shared memory a program uses, and how many programs fit o
 the use of tensor cores, the bytes moved, and on a GPU the time compared with dequantizing the matrices to bfloat16 and
 multiplying them with the library.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 3.5
-times the size of the inputs and outputs. The multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (m=256 n=256 k=512 dtype=int8); smaller cases get some slack for
+partial tiles. Each load or store may touch at most 2 times the sectors that its bytes require. In total, global memory
+accesses may move at most 3.5 times the size of the inputs and outputs. The multiply-adds must run on tensor cores.
 """
 
 import torch

@@ -18,9 +18,9 @@ int8_matmul takes "row" scales for both matrices; fp8_matmul takes "group" scale
 grader checks the values, the bytes moved (the kernel may read x only once), and on a GPU the time compared with
 PyTorch's operators.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.3
-times the size of the inputs and outputs.
+The grader enforces these limits on the largest case (rows=256 columns=512 to=float8_e4m3fn scales=group); smaller cases
+get some slack for partial tiles. Each load or store may touch at most 1.3 times the sectors that its bytes require. In
+total, global memory accesses may move at most 1.3 times the size of the inputs and outputs.
 """
 
 import torch

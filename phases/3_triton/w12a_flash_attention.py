@@ -14,10 +14,11 @@ that the causal mask hides, and mask only the blocks that need it. The grader ch
 the memory allocated in addition to inputs and outputs, which must not grow with tokens**2. On a GPU, it compares the
 time with the formula written as PyTorch operators.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 5 times
-the size of the inputs and outputs. Any workspace may be at most 0.1 times the size of the inputs and outputs. The
-multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (batch=1 heads=4 kv_heads=2 tokens=320 head=64 causal=False
+dtype=bfloat16); smaller cases get some slack for partial tiles. Each load or store may touch at most 2 times the
+sectors that its bytes require. In total, global memory accesses may move at most 5 times the size of the inputs and
+outputs. Any workspace may be at most 0.1 times the size of the inputs and outputs. The multiply-adds must run on tensor
+cores.
 """
 
 import torch

@@ -16,9 +16,9 @@ words that it loads, and with few instructions: an H200 has time for three per w
 bytes that are moved and allocated, and the use of tensor cores. On a GPU, it compares the time with PyTorch operators
 that dequantize the weights, and then the library's GEMM.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 2 times the size of the inputs and outputs. Any workspace may be at most 0.5 times the
-size of the inputs and outputs. The multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (m=4 n=320 k=2048 dtype=float16); smaller cases get some slack for
+partial tiles. In total, global memory accesses may move at most 2 times the size of the inputs and outputs. Any
+workspace may be at most 0.5 times the size of the inputs and outputs. The multiply-adds must run on tensor cores.
 """
 
 import torch

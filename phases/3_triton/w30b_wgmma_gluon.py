@@ -9,10 +9,10 @@ Each stage has an mbarrier, which signals that the stage's copies have arrived. 
 wgmma that reads it is done. With at most one wgmma in flight, this is the previous step's stage. The grader checks the
 values, the bytes moved by TMA, and whether copies overlap with wgmma. On a GPU, it compares the time with cuBLAS.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 6 times the size of the inputs and outputs. At least 50% of the global memory traffic
-must go through TMA. At least 50% of the MMAs must be issued while a copy of the next tiles is in flight. The
-multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (m=256 n=256 k=256); smaller cases get some slack for partial
+tiles. In total, global memory accesses may move at most 6 times the size of the inputs and outputs. At least 50% of the
+global memory traffic must go through TMA. At least 50% of the MMAs must be issued while a copy of the next tiles is in
+flight. The multiply-adds must run on tensor cores.
 """
 
 import torch

@@ -16,9 +16,10 @@ The grader checks the values; the masks (the share of kept elements, agreement o
 between elements, seeds, and offsets); the bytes and the memory; and on a GPU the time compared with
 torch.native_dropout and its backward pass.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.1
-times the size of the inputs and outputs. Any workspace may be at most 0.01 times the size of the inputs and outputs.
+The grader enforces these limits on the largest case (n=32768 p=0.1 dtype=float32 differ=offset); smaller cases get some
+slack for partial tiles. Each load or store may touch at most 1.3 times the sectors that its bytes require. In total,
+global memory accesses may move at most 1.1 times the size of the inputs and outputs. Any workspace may be at most 0.01
+times the size of the inputs and outputs.
 """
 
 import torch

@@ -16,8 +16,9 @@ billion. An address is a multiple of the element size, but not necessarily of an
 memory. The grader checks the values, the bytes moved, and that there is one launch for the whole list. On a GPU, it
 compares the time with one launch per tensor.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 1.6 times the size of the inputs and outputs. A call may launch at most 1 kernel.
+The grader enforces these limits on the largest case (model=odd tensors=41 step=20 dtype=float32 begin=aligned); smaller
+cases get some slack for partial tiles. In total, global memory accesses may move at most 1.6 times the size of the
+inputs and outputs. A call may launch at most 1 kernel.
 
 Start with the table, with one row per tensor: its addresses, its length, and the values that depend on its step. Then
 let each program find its tensor and its part of that tensor.

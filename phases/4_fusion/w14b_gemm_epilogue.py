@@ -16,9 +16,9 @@ that start at multiples of 16 bytes. If the rows do not, another kernel of yours
 and out at the end. The grader checks the values, the use of tensor cores, and the bytes moved, and on a GPU it compares
 the time with cuBLAS plus one kernel for all the rest.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 3.5 times the size of the inputs and outputs. Any workspace may be at most 0.9 times
-the size of the inputs and outputs. The multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (m=328 n=272 k=16 dtype=bfloat16); smaller cases get some slack for
+partial tiles. In total, global memory accesses may move at most 3.5 times the size of the inputs and outputs. Any
+workspace may be at most 0.9 times the size of the inputs and outputs. The multiply-adds must run on tensor cores.
 """
 
 import torch

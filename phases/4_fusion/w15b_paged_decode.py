@@ -17,9 +17,10 @@ the sequences, because a single long sequence has to fill the whole GPU. The gra
 and the memory that is allocated in addition to inputs and output. On a GPU, it compares the time with PyTorch's
 operators, which gather each sequence's pages and evaluate the formula.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 1.5
-times the size of the inputs and outputs. Any workspace may be at most 0.85 times the size of the inputs and outputs.
+The grader enforces these limits on the largest case (lengths=3x7+2500 page=16 heads=12 kv_heads=3 head=64
+dtype=bfloat16); smaller cases get some slack for partial tiles. Each load or store may touch at most 2 times the
+sectors that its bytes require. In total, global memory accesses may move at most 1.5 times the size of the inputs and
+outputs. Any workspace may be at most 0.85 times the size of the inputs and outputs.
 """
 
 import torch

@@ -10,9 +10,9 @@ case, with 40 columns and a k of 16,384, no program may read more than 1/132 of 
 the bits are the same for every block order, the share of w that a program reads, the bytes that are moved and
 allocated, and the use of tensor cores. On a GPU, it compares the time with cuBLAS.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 2 times the size of the inputs and outputs. Any workspace may be at most 0.5 times the
-size of the inputs and outputs. The multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (m=16 n=40 k=16384); smaller cases get some slack for partial
+tiles. In total, global memory accesses may move at most 2 times the size of the inputs and outputs. Any workspace may
+be at most 0.5 times the size of the inputs and outputs. The multiply-adds must run on tensor cores.
 """
 
 import torch

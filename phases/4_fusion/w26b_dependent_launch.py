@@ -13,8 +13,8 @@ race. In the first launch, at most a quarter of the instructions may come before
 launch, at least a tenth of the sectors of global memory have to be requested before the wait. On a GPU, the grader
 compares the time with the same kernels without the attribute. The exercise needs Hopper or later.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Bank conflicts may
-add at most 1 wavefront per request. A call may launch at most 2 kernels.
+The grader enforces these limits on the largest case (n=130 k=2048); smaller cases get some slack for partial tiles.
+Bank conflicts may add at most 1 wavefront per request. A call may launch at most 2 kernels.
 """
 
 import torch

@@ -16,8 +16,8 @@ Start with three kernels: choose experts and count them in each block of tokens,
 grader checks the bytes moved and that all outputs are the same for every block order. On a GPU, it compares the time
 with PyTorch's softmax, topk, sort, and bincount.
 
-The grader enforces this limit on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 2.5 times the size of the inputs and outputs.
+The grader enforces this limit on the largest case (tokens=1500 experts=64 top_k=6 balance=even); smaller cases get some
+slack for partial tiles. In total, global memory accesses may move at most 2.5 times the size of the inputs and outputs.
 """
 
 import torch

@@ -18,9 +18,9 @@ BLOCK_M) tiles with consecutive numbers. The grader checks the values (exactly, 
 cores, and the bytes moved. On a GPU, it compares the time with a loop that calls cuBLAS for each expert, for which the
 host has to wait for the offsets. The limit on bytes leaves no room for the weights of experts without rows.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 2.5 times the size of the inputs and outputs. The multiply-adds must run on tensor
-cores.
+The grader enforces these limits on the largest case (groups=14x0+6x5+70+24 tokens=62 n=256 k=256 dtype=bfloat16);
+smaller cases get some slack for partial tiles. In total, global memory accesses may move at most 2.5 times the size of
+the inputs and outputs. The multiply-adds must run on tensor cores.
 """
 
 import torch

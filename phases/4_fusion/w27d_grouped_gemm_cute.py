@@ -21,9 +21,9 @@ Write `share_of`, `produce`, `consume`, and `write`. The file contains the layou
 the values, races between blocks, the use of tensor cores, and the requested bytes. The limit on bytes leaves no room
 for the weights of experts without rows.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 2.5 times the size of the inputs and outputs. At least 50% of the global memory traffic
-must go through TMA. The multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (groups=14x0+6x5+70+24 n=528 k=512 dtype=bfloat16); smaller cases
+get some slack for partial tiles. In total, global memory accesses may move at most 2.5 times the size of the inputs and
+outputs. At least 50% of the global memory traffic must go through TMA. The multiply-adds must run on tensor cores.
 """
 
 import cutlass

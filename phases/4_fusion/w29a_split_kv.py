@@ -16,9 +16,9 @@ with one key head and 8,500 tokens, no program may read more than 1/132 of k or 
 the bits are the same for every block order, the shares of k and v that a program reads, and the bytes that are moved
 and allocated. On a GPU, it compares the time with the formula written as PyTorch operators.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 2 times the size of the inputs and outputs. Any workspace may be at most 0.5 times the
-size of the inputs and outputs.
+The grader enforces these limits on the largest case (batch=1 heads=8 kv_heads=1 tokens=8500 head=64 dtype=bfloat16);
+smaller cases get some slack for partial tiles. In total, global memory accesses may move at most 2 times the size of
+the inputs and outputs. Any workspace may be at most 0.5 times the size of the inputs and outputs.
 """
 
 import torch

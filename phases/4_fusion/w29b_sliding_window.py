@@ -14,10 +14,11 @@ and a kernel that computes every tile below the diagonal takes 17. The grader ch
 bytes that are moved, the memory that is allocated in addition to inputs and output, and the use of tensor cores. On a
 GPU, it compares the time with the formula written as PyTorch operators.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 7 times the size of the inputs and outputs. The kernel may evaluate at most 9 special
-functions (such as exponentials) per output element. Any workspace may be at most 0.1 times the size of the inputs and
-outputs. The multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (batch=1 heads=1 kv_heads=1 tokens=2000 head=64 window=250 sinks=4
+dtype=bfloat16); smaller cases get some slack for partial tiles. In total, global memory accesses may move at most 7
+times the size of the inputs and outputs. The kernel may evaluate at most 9 special functions (such as exponentials) per
+output element. Any workspace may be at most 0.1 times the size of the inputs and outputs. The multiply-adds must run on
+tensor cores.
 """
 
 import torch

@@ -17,9 +17,9 @@ logits, not even part by part. Start with one program per tile of rows, which pr
 checks the values, the bytes moved, the memory allocated, and the use of tensor cores. On a GPU, it compares the time
 with PyTorch's h @ w.T and cross_entropy.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 6 times the size of the inputs and outputs. Any workspace may be at most 0.2 times the
-size of the inputs and outputs. The multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (rows=128 vocabulary=4000 hidden=64); smaller cases get some slack
+for partial tiles. In total, global memory accesses may move at most 6 times the size of the inputs and outputs. Any
+workspace may be at most 0.2 times the size of the inputs and outputs. The multiply-adds must run on tensor cores.
 """
 
 import torch

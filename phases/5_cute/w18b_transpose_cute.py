@@ -18,10 +18,10 @@ Start with squares of one element and a shared-memory layout without a swizzle. 
 equal bit for bit, and that accesses to global memory are 16 bytes wide where the shape allows it. It also counts the
 requested sectors and the bank conflicts. On a GPU, it compares the time with x.t().contiguous().
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.1 times the sectors that its bytes require. In total, global memory accesses may move at most 1.1
-times the size of the inputs and outputs. Bank conflicts may add at most 0.5 wavefronts per request. Each thread must
-load and store 16 bytes at a time.
+The grader enforces these limits on the largest case (rows=512 columns=768 dtype=float32); smaller cases get some slack
+for partial tiles. Each load or store may touch at most 1.1 times the sectors that its bytes require. In total, global
+memory accesses may move at most 1.1 times the size of the inputs and outputs. Bank conflicts may add at most 0.5
+wavefronts per request. Each thread must load and store 16 bytes at a time.
 """
 
 from typing import NamedTuple

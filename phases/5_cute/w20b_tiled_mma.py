@@ -11,11 +11,11 @@ make_tiled_copy_B derive from the TiledMMA. NVRTC needs up to a minute to compil
 The grader checks the values (products of small integers exactly), the bytes moved and their sectors, and that tensor
 cores compute the values. It detects races and counts bank conflicts.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.1 times the sectors that its bytes require. In total, global memory accesses may move at most 3.5
-times the size of the inputs and outputs. Bank conflicts may add at most 0.5 wavefronts per request. At least 60% of the
-bytes stored to shared memory must come from cp.async. Each thread must load and store 16 bytes at a time. The
-multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (m=256 n=256 k=256); smaller cases get some slack for partial
+tiles. Each load or store may touch at most 1.1 times the sectors that its bytes require. In total, global memory
+accesses may move at most 3.5 times the size of the inputs and outputs. Bank conflicts may add at most 0.5 wavefronts
+per request. At least 60% of the bytes stored to shared memory must come from cp.async. Each thread must load and store
+16 bytes at a time. The multiply-adds must run on tensor cores.
 """
 
 import torch

@@ -13,10 +13,10 @@ bytes, threads store it.
 Start with one stage, one warpgroup, and stores from registers. The grader checks the values and the use of TMA and
 tensor cores, and on a GPU compares the time with cuBLAS.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 6 times the size of the inputs and outputs. At least 50% of the global memory traffic
-must go through TMA. At least 50% of the MMAs must be issued while a copy of the next tiles is in flight. The
-multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (m=256 n=256 k=256); smaller cases get some slack for partial
+tiles. In total, global memory accesses may move at most 6 times the size of the inputs and outputs. At least 50% of the
+global memory traffic must go through TMA. At least 50% of the MMAs must be issued while a copy of the next tiles is in
+flight. The multiply-adds must run on tensor cores.
 """
 
 import cutlass

@@ -18,9 +18,9 @@ Start from your persistent GEMM. The grader checks the values, the single launch
 bytes. The PTX machine checks mbarriers and wgmmas in flight. On a GPU, the grader compares the time with
 torch._scaled_mm and the same scales.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 5 times the size of the inputs and outputs. A call may launch at most 1 kernel. The
-multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (m=300 n=264 k=400 dtype=float8_e4m3fn scales=block); smaller cases
+get some slack for partial tiles. In total, global memory accesses may move at most 5 times the size of the inputs and
+outputs. A call may launch at most 1 kernel. The multiply-adds must run on tensor cores.
 """
 
 import cutlass

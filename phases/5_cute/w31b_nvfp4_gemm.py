@@ -18,8 +18,9 @@ The grader checks the values, the bytes moved, and that tensor cores do the work
 time with cuBLAS. The PTX machine runs sm_100a as the manual describes it. Its behavior hasn't been confirmed on
 hardware yet.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 6 times the size of the inputs and outputs. The multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (m=256 n=256 k=1024); smaller cases get some slack for partial
+tiles. In total, global memory accesses may move at most 6 times the size of the inputs and outputs. The multiply-adds
+must run on tensor cores.
 """
 
 import cutlass

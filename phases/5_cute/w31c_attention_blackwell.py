@@ -22,10 +22,11 @@ The TMA loads, the copies between tensor memory and registers, and the launch ar
 and outputs, and every wait. On an sm_100 GPU, it also compares the time with the formula written as PyTorch operators.
 The PTX machine runs sm_100a as the manual describes it. Its behavior hasn't been confirmed on hardware yet.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 5 times
-the size of the inputs and outputs. Any workspace may be at most 0.1 times the size of the inputs and outputs. The
-multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (batch=1 heads=4 kv_heads=2 tokens=320 head=128 causal=False
+dtype=bfloat16); smaller cases get some slack for partial tiles. Each load or store may touch at most 2 times the
+sectors that its bytes require. In total, global memory accesses may move at most 5 times the size of the inputs and
+outputs. Any workspace may be at most 0.1 times the size of the inputs and outputs. The multiply-adds must run on tensor
+cores.
 """
 
 import math

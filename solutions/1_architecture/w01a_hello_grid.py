@@ -7,9 +7,9 @@ i-th thread: its block, its warp within the block, its lane within the warp, and
 Write the kernel in w01a_hello_grid.cu, then launch it here. The grader checks the values, for blocks of any size, and
 the bytes that the kernel moves.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.1 times the sectors that its bytes require. In total, global memory accesses may move at most 1.1
-times the size of the inputs and outputs.
+The grader enforces these limits on the largest case (blocks=257 threads=96); smaller cases get some slack for partial
+tiles. Each load or store may touch at most 1.1 times the sectors that its bytes require. In total, global memory
+accesses may move at most 1.1 times the size of the inputs and outputs.
 
 Traffic: each thread writes 16 bytes, in four stores. A row of out contains one of the four numbers for all threads, so
 the 32 lanes of a warp store 128 contiguous bytes: 4 sectors, the minimum.

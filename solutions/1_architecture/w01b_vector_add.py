@@ -7,9 +7,9 @@ elements, so offsets need 64 bits.
 Write the kernel in w01b_vector_add.cu, then launch it here. The grader checks the values at sizes near the block size,
 the bytes that the kernel moves, and, on a GPU, its time compared with torch.add.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.3
-times the size of the inputs and outputs.
+The grader enforces these limits on the largest case (n=393216 offset=0); smaller cases get some slack for partial
+tiles. Each load or store may touch at most 1.3 times the sectors that its bytes require. In total, global memory
+accesses may move at most 1.3 times the size of the inputs and outputs.
 
 Traffic: an addition moves 12 bytes per element, in two reads and a write. An H200 performs 30 trillion additions and
 copies 4.28 TB per second, so the bytes take 80 times longer; the measured ceiling is 12 n bytes at copy speed.

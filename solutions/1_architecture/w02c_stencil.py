@@ -8,9 +8,9 @@ Write the kernel in w02c_stencil.cu, then launch it here. The grader checks the 
 requests, its bank conflicts, and, on a GPU, its time compared with a kernel in which every thread loads its 17 values
 itself.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.2
-times the size of the inputs and outputs. Bank conflicts may add at most 0.5 wavefronts per request.
+The grader enforces these limits on the largest case (n=65536); smaller cases get some slack for partial tiles. Each
+load or store may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move
+at most 1.2 times the size of the inputs and outputs. Bank conflicts may add at most 0.5 wavefronts per request.
 
 Traffic: the kernel moves 8 bytes per element, in one read and one write, plus 16 halo elements per tile of 512, 1.6% of
 the traffic. Operations: 34 per element. An H200 copies 535 billion elements per second. At this rate, the kernel

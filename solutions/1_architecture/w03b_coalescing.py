@@ -8,9 +8,9 @@ elements, so offsets need 64 bits.
 Write the kernel in w03b_coalescing.cu, then launch it here. The grader checks the values, the sectors that each line
 requests, and, on a GPU, the time compared with a kernel with one thread per row.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.1 times the sectors that its bytes require. In total, global memory accesses may move at most 1.2
-times the size of the inputs and outputs.
+The grader enforces these limits on the largest case (table=300 rows=256 columns=512); smaller cases get some slack for
+partial tiles. Each load or store may touch at most 1.1 times the sectors that its bytes require. In total, global
+memory accesses may move at most 1.2 times the size of the inputs and outputs.
 
 Traffic: the kernel moves 8 bytes per element, in one read and one write, and reads 8 bytes of index per row. It
 computes nothing, so the measured ceiling is copy speed. Rows of 512 floats, or 2 KiB, take the same time in random

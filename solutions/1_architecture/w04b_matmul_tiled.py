@@ -7,9 +7,10 @@ a new contiguous tensor of shape (m, n). The accumulators are strict float32: no
 Write the kernel in w04b_matmul_tiled.cu, then launch it here. The grader checks the values, the requested bytes (tiles
 have to be at least 32 wide), the bank conflicts, and, on a GPU, the time compared with the naive kernel.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 3.5
-times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per request.
+The grader enforces these limits on the largest case (m=128 n=128 k=128); smaller cases get some slack for partial
+tiles. Each load or store may touch at most 1.3 times the sectors that its bytes require. In total, global memory
+accesses may move at most 3.5 times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per
+request.
 
 Operations: 2 m n k, which is 137e9 at 4096^3. Traffic: with tiles of T x T, the kernel reads 8 m n k / T bytes. With T
 = 64, it reads 8.6 GB at 4096^3, which a copy at 4.2 TB/s moves in 2.0 ms. The arithmetic takes 2.7 ms at the 51 TFLOP/s

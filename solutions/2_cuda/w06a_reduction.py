@@ -17,9 +17,9 @@ Write the kernel in w06a_reduction.cu, then launch it here. The grader checks th
 moves (one read is enough), and that two orders of blocks give the same bits. On a GPU, it compares the time with one
 atomicAdd per warp.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.1
-times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per request.
+The grader enforces these limits on the largest case (n=1048571); smaller cases get some slack for partial tiles. Each
+load or store may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move
+at most 1.1 times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per request.
 
 Traffic: 4 bytes per element, read once, and one addition. The ceiling is a read-only sweep, 4.5 TB/s on an H200 with
 16-byte loads. At that rate, an SM receives fewer than 5 floats per cycle and could add 128, so only the bytes in flight

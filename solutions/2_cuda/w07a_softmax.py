@@ -9,9 +9,10 @@ Write the kernel in w07a_softmax.cu, then launch it here. The grader checks the 
 (one read and one write are enough), and, on a GPU, the time compared with the formula written as five PyTorch
 operators.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.2
-times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per request.
+The grader enforces these limits on the largest case (rows=128 columns=2048 dtype=float32); smaller cases get some slack
+for partial tiles. Each load or store may touch at most 1.3 times the sectors that its bytes require. In total, global
+memory accesses may move at most 1.2 times the size of the inputs and outputs. Bank conflicts may add at most 1
+wavefront per request.
 
 Traffic: one read and one write, 4 bytes per element in bfloat16 and 8 in float32, and two exponentials per element. The
 measured ceiling is a copy. The kernel is memory-bound, but with little margin: at 4.2 TB/s, 4 bfloat16 elements per

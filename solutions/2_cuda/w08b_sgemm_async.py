@@ -9,11 +9,11 @@ least half of the bytes that are written to shared memory, and that no thread re
 the requested bytes, sectors, bank conflicts and wavefronts, as in sgemm_registers. On a GPU, it compares the time with
 the reference of sgemm_registers.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 5
-times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per request. Shared memory accesses
-may take at most 1.2 wavefronts per 128 multiply-adds (one cycle of an SM). At least 50% of the bytes stored to shared
-memory must come from cp.async.
+The grader enforces these limits on the largest case (m=256 n=256 k=256); smaller cases get some slack for partial
+tiles. Each load or store may touch at most 1.3 times the sectors that its bytes require. In total, global memory
+accesses may move at most 5 times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per
+request. Shared memory accesses may take at most 1.2 wavefronts per 128 multiply-adds (one cycle of an SM). At least 50%
+of the bytes stored to shared memory must come from cp.async.
 
 Operations and traffic are the same as in sgemm_registers, so the kernel is compute-bound. A circular buffer saves time,
 because no thread waits for global memory, and registers, because no thread holds the next tiles in them.

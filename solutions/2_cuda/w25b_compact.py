@@ -11,8 +11,8 @@ moves. On a GPU, it compares the time with three kernels that read x twice. The 
 grader starts the blocks in different orders, and the simulated GPU holds fewer blocks at once than the largest case has
 tiles of 4096 elements.
 
-The grader enforces this limit on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 1.4 times the size of the inputs and outputs.
+The grader enforces this limit on the largest case (n=300007 share=0.5 order=mixed); smaller cases get some slack for
+partial tiles. In total, global memory accesses may move at most 1.4 times the size of the inputs and outputs.
 
 Traffic: each element takes 4 bytes read, each kept element takes 4 bytes written, and each tile takes 8 bytes of
 status. The kernel is memory-bound. Of 32 neighbors, a warp stores the kept elements next to each other. If half are

@@ -10,9 +10,10 @@ run for the stores, and which two of the three axes the tile spans. tl.trans(blo
 grader checks the values, the sectors and bytes that each line requests, and, on a GPU, the time compared with PyTorch's
 x.clone(). Along an axis of stride 0, load the repeated elements once per tile, not once for each element.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.3
-times the size of the inputs and outputs.
+The grader enforces these limits on the largest case (view=transpose repeated planes=13 rows=128 columns=192
+dtype=float32); smaller cases get some slack for partial tiles. Each load or store may touch at most 1.3 times the
+sectors that its bytes require. In total, global memory accesses may move at most 1.3 times the size of the inputs and
+outputs.
 
 Bytes: the output is written once, and each 32-byte sector that holds an element of x is read once. For a view of every
 second float, the kernel reads twice the bytes that it stores; for an expanded tensor, it reads next to nothing. The

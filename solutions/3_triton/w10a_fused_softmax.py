@@ -10,9 +10,10 @@ rows if they are short, and hold a row as several blocks if its length is not a 
 the registers of one program need a loop, or several programs. The grader checks the values, the bytes moved, and, on a
 GPU, the time compared with the formula written as PyTorch operators.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.2
-times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per request.
+The grader enforces these limits on the largest case (rows=67 columns=2048 dtype=float32); smaller cases get some slack
+for partial tiles. Each load or store may touch at most 1.3 times the sectors that its bytes require. In total, global
+memory accesses may move at most 1.2 times the size of the inputs and outputs. Bank conflicts may add at most 1
+wavefront per request.
 
 Bytes: 2 tensors, 537 MB for 16384 x 8192 bfloat16, 0.13 ms at the 4.1 TB/s that a copy reaches on an H200. Operations:
 about 5 per value, which take a tenth of that time. So the kernel is memory-bound, if enough programs are in flight to

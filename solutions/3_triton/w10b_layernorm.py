@@ -10,9 +10,10 @@ Start from the fused softmax, with a row in the registers of one program, and co
 pass will read mean and rstd. Then split long rows into several blocks, so that few elements are masked. The grader
 checks the values, the bytes moved, and, on a GPU, the time compared with the formula written as PyTorch operators.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 2.2
-times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per request.
+The grader enforces these limits on the largest case (rows=35 columns=2048 dtype=float32); smaller cases get some slack
+for partial tiles. Each load or store may touch at most 1.3 times the sectors that its bytes require. In total, global
+memory accesses may move at most 2.2 times the size of the inputs and outputs. Bank conflicts may add at most 1
+wavefront per request.
 
 Bytes: x and y, 537 MB for 16384 x 8192 bfloat16, 0.13 ms at the 4.1 TB/s that a copy reaches on an H200; weight and
 bias come from L2. There are about 8 operations per value, so the kernel is memory-bound.

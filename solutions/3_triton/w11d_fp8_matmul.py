@@ -18,9 +18,10 @@ Start with one tile of out per program and total += tl.dot(x, y) * scales, 128 v
 checks the values, the use of tensor cores, the bytes moved, and on a GPU the time compared with dequantizing the
 matrices to bfloat16 and multiplying them with the library.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 3.5
-times the size of the inputs and outputs. The multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (m=256 n=256 k=512 dtype=float8_e4m3fn scales=block); smaller cases
+get some slack for partial tiles. Each load or store may touch at most 2 times the sectors that its bytes require. In
+total, global memory accesses may move at most 3.5 times the size of the inputs and outputs. The multiply-adds must run
+on tensor cores.
 
 Operations: 2 m n k, 137 billion at 4096 cubed, 0.07 ms at the 1979 TFLOP/s that NVIDIA states for fp8 on Hopper. Bytes:
 68 million, 0.016 ms. The kernel is compute-bound, and the promotion slows it down. It takes one multiply-add on the

@@ -13,9 +13,9 @@ channels. Row (b, i, j) of the left matrix contains the channels of the pixels a
 compute the addresses of its tiles in the loop over k. The grader checks the values, the use of tensor cores, the
 sectors, the memory, and on a GPU the time compared with cuDNN.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times the sectors that its bytes require. Any workspace may be at most 0.1 times the size of the
-inputs and outputs. The multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (batch=2 height=12 width=12 channels=64 filters=64 side=3); smaller
+cases get some slack for partial tiles. Each load or store may touch at most 2 times the sectors that its bytes require.
+Any workspace may be at most 0.1 times the size of the inputs and outputs. The multiply-adds must run on tensor cores.
 
 Operations: 2 * pixels * filters * side^2 * channels, 118 billion for 32 images of 56 x 56 with 256 channels and 3 x 3
 filters, 0.15 ms at the 800 TFLOP/s of a good GEMM on an H200. Bytes: 104 million, 0.025 ms. The kernel is

@@ -14,10 +14,11 @@ that the causal mask hides, and mask only the blocks that need it. The grader ch
 the memory allocated in addition to inputs and outputs, which must not grow with tokens**2. On a GPU, it compares the
 time with the formula written as PyTorch operators.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 5 times
-the size of the inputs and outputs. Any workspace may be at most 0.1 times the size of the inputs and outputs. The
-multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (batch=1 heads=4 kv_heads=2 tokens=320 head=64 causal=False
+dtype=bfloat16); smaller cases get some slack for partial tiles. Each load or store may touch at most 2 times the
+sectors that its bytes require. In total, global memory accesses may move at most 5 times the size of the inputs and
+outputs. Any workspace may be at most 0.1 times the size of the inputs and outputs. The multiply-adds must run on tensor
+cores.
 
 Bytes: q, k, v, and out once, 268 MB for 4 x 16 x 4096 x 128, 0.07 ms on an H200. Every write or read of the scores
 would move another 2.1 GB. Operations: 4 per score and column, 0.275e12 if causal, 0.4 ms at the 690e12 per second that

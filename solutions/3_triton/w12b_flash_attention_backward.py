@@ -18,9 +18,10 @@ recompute each tile from q, k, v, dout, lse, and delta. Round p and ds to bfloat
 in float32. The grader checks the values, the memory traffic, and on a GPU compares the time with the formulas written
 as operators.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2.1 times the sectors that its bytes require. Any workspace may be at most 0.4 times the size of the
-inputs and outputs. The multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (batch=1 heads=4 kv_heads=2 tokens=200 head=64 causal=False
+dtype=bfloat16); smaller cases get some slack for partial tiles. Each load or store may touch at most 2.1 times the
+sectors that its bytes require. Any workspace may be at most 0.4 times the size of the inputs and outputs. The
+multiply-adds must run on tensor cores.
 
 Operations: five GEMMs of 2 * tokens**2 * head per query head, and half of that if causal; 1.37e12 for 4 x 16 heads of
 size 128 and 4096 tokens. Bytes: 8 tensors, 540 MB. The tensor cores limit the kernel.

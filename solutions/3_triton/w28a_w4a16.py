@@ -16,9 +16,9 @@ words that it loads, and with few instructions: an H200 has time for three per w
 bytes that are moved and allocated, and the use of tensor cores. On a GPU, it compares the time with PyTorch operators
 that dequantize the weights, and then the library's GEMM.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 2 times the size of the inputs and outputs. Any workspace may be at most 0.5 times the
-size of the inputs and outputs. The multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (m=4 n=320 k=2048 dtype=float16); smaller cases get some slack for
+partial tiles. In total, global memory accesses may move at most 2 times the size of the inputs and outputs. Any
+workspace may be at most 0.5 times the size of the inputs and outputs. The multiply-adds must run on tensor cores.
 
 Bytes: half a byte per weight, and 3 bytes per 128 weights, which makes 61 MB for 28672 x 4096, or 13.7 us at the 4.5
 TB/s that an H200 reads. Operations: 2 per weight and row, so 4 m per byte. With more than about 55 rows, the kernel

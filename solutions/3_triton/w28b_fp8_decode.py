@@ -19,9 +19,10 @@ in each iteration of your loop: the kernel should be faster than attention over 
 The grader checks the values and the bytes that are moved and allocated. On a GPU, it compares the time with operators
 that dequantize the cache and then compute the formula.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 1.5
-times the size of the inputs and outputs. Any workspace may be at most 0.5 times the size of the inputs and outputs.
+The grader enforces these limits on the largest case (batch=1 heads=4 tokens=1000 head=128); smaller cases get some
+slack for partial tiles. Each load or store may touch at most 2 times the sectors that its bytes require. In total,
+global memory accesses may move at most 1.5 times the size of the inputs and outputs. Any workspace may be at most 0.5
+times the size of the inputs and outputs.
 
 Bytes: 2 head for the key and value of every token, and 4 for a scale, which makes 545 MB for 16 sequences of 8,192
 tokens with 16 heads of 128, or 0.12 ms at the 4.5 TB/s that an H200 reads. Operations: 4 per column of a token, so 2

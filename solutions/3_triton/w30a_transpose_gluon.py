@@ -9,9 +9,10 @@ lanes hold neighboring elements of a column, and stores it. Triton would choose 
 choose them. The grader checks that the result is bitwise equal, counts sectors and bank conflicts, and on a GPU
 compares the time with x.t().contiguous().
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.1 times the sectors that its bytes require. In total, global memory accesses may move at most 1.1
-times the size of the inputs and outputs. Bank conflicts may add at most 0.5 wavefronts per request.
+The grader enforces these limits on the largest case (rows=512 columns=1024 dtype=float32); smaller cases get some slack
+for partial tiles. Each load or store may touch at most 1.1 times the sectors that its bytes require. In total, global
+memory accesses may move at most 1.1 times the size of the inputs and outputs. Bank conflicts may add at most 0.5
+wavefronts per request.
 """
 
 import torch

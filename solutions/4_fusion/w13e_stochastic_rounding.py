@@ -23,9 +23,10 @@ overall and for small and large distances; correlations between elements, seeds,
 the same bits; the bytes and the memory; and on a GPU the time compared with PyTorch's fused AdamW, which rounds to
 nearest.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 1.1
-times the size of the inputs and outputs. Any workspace may be at most 0.01 times the size of the inputs and outputs.
+The grader enforces these limits on the largest case (n=131072 step=1000 lr=4e-06 differ=step); smaller cases get some
+slack for partial tiles. Each load or store may touch at most 1.3 times the sectors that its bytes require. In total,
+global memory accesses may move at most 1.1 times the size of the inputs and outputs. Any workspace may be at most 0.01
+times the size of the inputs and outputs.
 
 Traffic: 22 bytes per element, compared with 28 for float32 master weights and a bfloat16 copy (p is read and written in
 float32, and its bfloat16 copy is only written). Arithmetic: 15 operations, and a Philox call of about 50 instructions.

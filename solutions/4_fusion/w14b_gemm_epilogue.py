@@ -16,9 +16,9 @@ that start at multiples of 16 bytes. If the rows do not, another kernel of yours
 and out at the end. The grader checks the values, the use of tensor cores, and the bytes moved, and on a GPU it compares
 the time with cuBLAS plus one kernel for all the rest.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 3.5 times the size of the inputs and outputs. Any workspace may be at most 0.9 times
-the size of the inputs and outputs. The multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (m=328 n=272 k=16 dtype=bfloat16); smaller cases get some slack for
+partial tiles. In total, global memory accesses may move at most 3.5 times the size of the inputs and outputs. Any
+workspace may be at most 0.9 times the size of the inputs and outputs. The multiply-adds must run on tensor cores.
 
 Bytes: 4 m n for the residual and out, 268 MB at m = n = 8192; a kernel for the epilogue alone moves 6 m n, 403 MB in
 0.1 ms. Operations: 2 m n k, 275 billion at k = 2048. The tensor cores limit the kernel. While an epilogue runs, the

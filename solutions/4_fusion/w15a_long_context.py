@@ -17,10 +17,10 @@ of w12a, and let each program compute one tile of a sequence. The grader checks 
 memory that is allocated in addition to inputs and output. On a GPU, it compares the time with the formula written as
 PyTorch operators, which process one group of equally long sequences at a time.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 4 times
-the size of the inputs and outputs. Any workspace may be at most 0.1 times the size of the inputs and outputs. The
-multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (lengths=2x40+200 heads=6 kv_heads=2 head=64 dtype=bfloat16);
+smaller cases get some slack for partial tiles. Each load or store may touch at most 2 times the sectors that its bytes
+require. In total, global memory accesses may move at most 4 times the size of the inputs and outputs. Any workspace may
+be at most 0.1 times the size of the inputs and outputs. The multiply-adds must run on tensor cores.
 
 Bytes: q, k, v and out once, 0.5 GB for 32768 tokens with 16 heads of 128, 0.13 ms on an H200. Operations: 4 per score
 and column, and a sequence of n tokens has n (n + 1) / 2 scores per head. With more than a few hundred tokens, the

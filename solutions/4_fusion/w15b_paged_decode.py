@@ -17,9 +17,10 @@ the sequences, because a single long sequence has to fill the whole GPU. The gra
 and the memory that is allocated in addition to inputs and output. On a GPU, it compares the time with PyTorch's
 operators, which gather each sequence's pages and evaluate the formula.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 1.5
-times the size of the inputs and outputs. Any workspace may be at most 0.85 times the size of the inputs and outputs.
+The grader enforces these limits on the largest case (lengths=3x7+2500 page=16 heads=12 kv_heads=3 head=64
+dtype=bfloat16); smaller cases get some slack for partial tiles. Each load or store may touch at most 2 times the
+sectors that its bytes require. In total, global memory accesses may move at most 1.5 times the size of the inputs and
+outputs. Any workspace may be at most 0.85 times the size of the inputs and outputs.
 
 Bytes: the keys and values of every token, 4 kv_heads head each, 3.1 GB for 753,664 tokens with 8 key heads of 128, 0.69
 ms at the 4.5 TB/s that an H200 reads with. Operations: 4 per query head, token and column. With four query heads per

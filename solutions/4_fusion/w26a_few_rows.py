@@ -10,9 +10,9 @@ case, with 40 columns and a k of 16,384, no program may read more than 1/132 of 
 the bits are the same for every block order, the share of w that a program reads, the bytes that are moved and
 allocated, and the use of tensor cores. On a GPU, it compares the time with cuBLAS.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 2 times the size of the inputs and outputs. Any workspace may be at most 0.5 times the
-size of the inputs and outputs. The multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (m=16 n=40 k=16384); smaller cases get some slack for partial
+tiles. In total, global memory accesses may move at most 2 times the size of the inputs and outputs. Any workspace may
+be at most 0.5 times the size of the inputs and outputs. The multiply-adds must run on tensor cores.
 
 Bytes: w takes 117 MB for 4096 x 14336, or 26 us at the 4.5 TB/s that an H200 reads. Operations: 2 per element of w and
 row, so at most 16 per byte, a tenth of what keeps tensor cores busy. The kernel is memory-bound, and at smaller sizes,

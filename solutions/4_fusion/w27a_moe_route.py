@@ -16,8 +16,8 @@ Start with three kernels: choose experts and count them in each block of tokens,
 grader checks the bytes moved and that all outputs are the same for every block order. On a GPU, it compares the time
 with PyTorch's softmax, topk, sort, and bincount.
 
-The grader enforces this limit on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 2.5 times the size of the inputs and outputs.
+The grader enforces this limit on the largest case (tokens=1500 experts=64 top_k=6 balance=even); smaller cases get some
+slack for partial tiles. In total, global memory accesses may move at most 2.5 times the size of the inputs and outputs.
 
 Bytes: 4 tokens (experts + 3 top_k), which makes 73 MB for 65,536 tokens, 256 experts, and a top_k of 8, or 16 us at 4.5
 TB/s. The table of choices and the counts add 2 * 4 * top_k for each token, and 4 * 4 * experts for each block of

@@ -16,9 +16,9 @@ with one key head and 8,500 tokens, no program may read more than 1/132 of k or 
 the bits are the same for every block order, the shares of k and v that a program reads, and the bytes that are moved
 and allocated. On a GPU, it compares the time with the formula written as PyTorch operators.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 2 times the size of the inputs and outputs. Any workspace may be at most 0.5 times the
-size of the inputs and outputs.
+The grader enforces these limits on the largest case (batch=1 heads=8 kv_heads=1 tokens=8500 head=64 dtype=bfloat16);
+smaller cases get some slack for partial tiles. In total, global memory accesses may move at most 2 times the size of
+the inputs and outputs. Any workspace may be at most 0.5 times the size of the inputs and outputs.
 
 Bytes: reading keys and values once takes 537 MB for two sequences of 131,072 tokens with 8 key heads of 64, or 119 us
 at the 4.5 TB/s that an H200 reads. Operations: 4 per query head, token, and column, so 8 per byte if 8 query heads

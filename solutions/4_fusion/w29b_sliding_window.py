@@ -14,10 +14,11 @@ and a kernel that computes every tile below the diagonal takes 17. The grader ch
 bytes that are moved, the memory that is allocated in addition to inputs and output, and the use of tensor cores. On a
 GPU, it compares the time with the formula written as PyTorch operators.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 7 times the size of the inputs and outputs. The kernel may evaluate at most 9 special
-functions (such as exponentials) per output element. Any workspace may be at most 0.1 times the size of the inputs and
-outputs. The multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (batch=1 heads=1 kv_heads=1 tokens=2000 head=64 window=250 sinks=4
+dtype=bfloat16); smaller cases get some slack for partial tiles. In total, global memory accesses may move at most 7
+times the size of the inputs and outputs. The kernel may evaluate at most 9 special functions (such as exponentials) per
+output element. Any workspace may be at most 0.1 times the size of the inputs and outputs. The multiply-adds must run on
+tensor cores.
 
 Bytes: moving q, k, v, and out once takes 336 MB for 16,384 tokens with 32 query heads and 8 key heads of 128, or 75 us
 at the 4.5 TB/s that an H200 reads. Operations: 4 per visible score and column, so 0.27e12 with a window of 1,024, or

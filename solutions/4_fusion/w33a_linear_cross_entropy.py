@@ -17,9 +17,9 @@ logits, not even part by part. Start with one program per tile of rows, which pr
 checks the values, the bytes moved, the memory allocated, and the use of tensor cores. On a GPU, it compares the time
 with PyTorch's h @ w.T and cross_entropy.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 6 times the size of the inputs and outputs. Any workspace may be at most 0.2 times the
-size of the inputs and outputs. The multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (rows=128 vocabulary=4000 hidden=64); smaller cases get some slack
+for partial tiles. In total, global memory accesses may move at most 6 times the size of the inputs and outputs. Any
+workspace may be at most 0.2 times the size of the inputs and outputs. The multiply-adds must run on tensor cores.
 
 Operations: 2 rows vocabulary hidden, 8.6e12 for 8192 rows, Llama 3's vocabulary of 128,256, and 4096 columns, which
 takes 8.7 ms at 989 TFLOP/s. Bytes: h and w have 1.1 GB, which takes 0.25 ms at 4.5 TB/s. The kernel is compute-bound.

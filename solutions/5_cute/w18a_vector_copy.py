@@ -10,9 +10,9 @@ layout. `cute.copy` then copies a thread's values with a single access. The last
 Start with one element per thread and an `if`. Widen the accesses when this version is correct. The grader checks that
 the copy is equal bit for bit, and counts the requested sectors. On a GPU, it compares the time with PyTorch's copy.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.05 times the sectors that its bytes require. In total, global memory accesses may move at most 1.05
-times the size of the inputs and outputs.
+The grader enforces these limits on the largest case (n=100003 offset=0 dtype=bfloat16); smaller cases get some slack
+for partial tiles. Each load or store may touch at most 1.05 times the sectors that its bytes require. In total, global
+memory accesses may move at most 1.05 times the size of the inputs and outputs.
 
 Bound: n elements are read and n written. 2**28 float32 are 2 GiB, 0.5 ms at the 4.3 TB/s of an H200. There is no
 arithmetic, so only the bytes in flight count. By Little's law, 4.3 TB/s at a loaded latency of 0.8 us need 3.4 MB in

@@ -17,11 +17,11 @@ cp.async copies at least half of the bytes that are written to shared memory, an
 waiting for it. It counts sectors, bank conflicts and wavefronts, and on a GPU compares the time with cuBLAS without
 TF32.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 5
-times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per request. Shared memory accesses
-may take at most 1.2 wavefronts per 128 multiply-adds (one cycle of an SM). At least 50% of the bytes stored to shared
-memory must come from cp.async.
+The grader enforces these limits on the largest case (m=256 n=256 k=256); smaller cases get some slack for partial
+tiles. Each load or store may touch at most 1.3 times the sectors that its bytes require. In total, global memory
+accesses may move at most 5 times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per
+request. Shared memory accesses may take at most 1.2 wavefronts per 128 multiply-adds (one cycle of an SM). At least 50%
+of the bytes stored to shared memory must come from cp.async.
 
 Bound: 2 m n k operations at 128 multiply-adds per cycle and SM, 67 TFLOP/s on an H200 at 1.98 GHz. At 4096 it reaches
 51 TFLOP/s, 0.99 of cuBLAS. The lanes' zigzag and the early copies come from sgemm_async (week 8).

@@ -11,10 +11,10 @@ at odd elements need ordinary loads and stores, and may be slow. The grader chec
 integers), that tensor cores compute them, the bytes and their sectors, and the bank conflicts, and on a GPU compares
 the time with cuBLAS.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 3.5
-times the size of the inputs and outputs. Bank conflicts may add at most 4 wavefronts per request. The multiply-adds
-must run on tensor cores.
+The grader enforces these limits on the largest case (m=256 n=256 k=256 dtype=bfloat16); smaller cases get some slack
+for partial tiles. Each load or store may touch at most 2 times the sectors that its bytes require. In total, global
+memory accesses may move at most 3.5 times the size of the inputs and outputs. Bank conflicts may add at most 4
+wavefronts per request. The multiply-adds must run on tensor cores.
 
 Operations: 2 m n k, 1.1e12 at 8192^3. Bytes from L2: 2 m n k (1 / rows + 1 / columns), 12.9 GB at that size with 128 x
 256 tiles. The kernel is bound by the tensor cores, and mma.sync has its own ceiling. Measured at 8192^3 on an H200, in

@@ -20,8 +20,9 @@ Write `tile_of`, `produce`, `consume` and `write`. GEMMs that are too small for 
 some with one consumer, or clusters of horizontal neighbors, which share k-tiles of a. The grader checks the values, the
 use of tensor cores, and the requested bytes, and on a GPU compares the time with cuBLAS.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 6 times the size of the inputs and outputs. The multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (m=520 n=776 k=200 dtype=bfloat16 layout=nn); smaller cases get
+some slack for partial tiles. In total, global memory accesses may move at most 6 times the size of the inputs and
+outputs. The multiply-adds must run on tensor cores.
 
 Operations: 2 m n k, 1.1e12 at 8192^3. The tensor cores are the limit, and their speed also depends on the data.
 

@@ -9,10 +9,10 @@ Write the kernel in w24a_cute_cpp.cu with CuTe's headers, which come with `pip i
 here. The grader checks the values (products of small integers exactly), the bytes moved and their sectors, and that
 tensor cores compute the values. It detects races and counts bank conflicts. On a GPU, it compares the time with cuBLAS.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 3.5
-times the size of the inputs and outputs. Bank conflicts may add at most 1 wavefront per request. The multiply-adds must
-run on tensor cores.
+The grader enforces these limits on the largest case (m=256 n=256 k=256 dtype=bfloat16 layout=nt); smaller cases get
+some slack for partial tiles. Each load or store may touch at most 2 times the sectors that its bytes require. In total,
+global memory accesses may move at most 3.5 times the size of the inputs and outputs. Bank conflicts may add at most 1
+wavefront per request. The multiply-adds must run on tensor cores.
 
 Operations: 2 m n k, 137e9 at 4096^3. Traffic: tiles of R x C read 2 m n k (1 / R + 1 / C) bytes in all, most of them
 from L2. The kernel is bound by the tensor cores. On Hopper, mma.sync stays below wgmma, for which the same headers have

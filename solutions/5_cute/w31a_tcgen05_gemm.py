@@ -20,10 +20,10 @@ Write the new parts: the allocation of tensor memory in `multiply`, `multiply_st
 The grader checks the values and that TMA and tensor cores do the work. On an sm_100 GPU, it also compares the time with
 cuBLAS. The PTX machine runs sm_100a as the manual describes it. Its behavior hasn't been confirmed on hardware yet.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 6 times the size of the inputs and outputs. At least 50% of the global memory traffic
-must go through TMA. At least 50% of the MMAs must be issued while a copy of the next tiles is in flight. The
-multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (m=256 n=256 k=256); smaller cases get some slack for partial
+tiles. In total, global memory accesses may move at most 6 times the size of the inputs and outputs. At least 50% of the
+global memory traffic must go through TMA. At least 50% of the MMAs must be issued while a copy of the next tiles is in
+flight. The multiply-adds must run on tensor cores.
 
 Bound: 2 m n k operations. A tile of 128 x 256 does 85 of them per byte that TMA loads. Its accumulator takes 256 of the
 512 columns of tensor memory, three stages take 144 KB of shared memory, and the rounded tile takes 64 KB. The kernel

@@ -9,9 +9,10 @@ Write the kernel in w06b_histogram.cu, then launch it here. The grader checks th
 sectors, how many lanes of an atomic on global memory access one address, and, on a GPU, the time compared with a kernel
 that counts in global memory.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 3.5
-times the size of the inputs and outputs. On average, at most 1.1 lanes of an atomic may target the same address.
+The grader enforces these limits on the largest case (n=1200007 bins=256 dtype=uint8 distribution=uniform); smaller
+cases get some slack for partial tiles. Each load or store may touch at most 1.3 times the sectors that its bytes
+require. In total, global memory accesses may move at most 3.5 times the size of the inputs and outputs. On average, at
+most 1.1 lanes of an atomic may target the same address.
 
 Traffic: each element is read once, and the counts are negligible. The ceiling is the read bandwidth. Bytes arrive at
 about 19 per cycle in each SM of an H200, and each takes an atomic in shared memory. With 32 counters per bin, one for

@@ -10,8 +10,8 @@ Write the kernel in w06c_divergence.cu, then launch it here. The grader checks t
 are active in its average instruction (at least 16 for 20,000 or more oscillators, so give each warp several hundred),
 and, on a GPU, the time compared with a kernel with one thread per oscillator.
 
-The grader enforces this limit on the largest case; smaller cases get some slack for partial tiles. On average, an
-instruction must have at least 16 active lanes.
+The grader enforces this limit on the largest case (n=32771 distribution=mixed); smaller cases get some slack for
+partial tiles. On average, an instruction must have at least 16 active lanes.
 
 Traffic: 9 bytes per oscillator. Each time step takes 29 to 38 operations, and mixed oscillators take 15 steps on
 average, so arithmetic sets the ceiling. A warp takes as many steps as the slowest of its oscillators, 57 on average;

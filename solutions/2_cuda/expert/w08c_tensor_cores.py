@@ -9,10 +9,10 @@ Write the kernel in w08c_tensor_cores.cu, then launch it here. The grader checks
 exactly), that tensor cores compute them, the bytes moved and their sectors, and bank conflicts. On a GPU, it compares
 the time with a kernel whose warps compute one 16 x 16 tile each.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2 times the sectors that its bytes require. In total, global memory accesses may move at most 3.5
-times the size of the inputs and outputs. Bank conflicts may add at most 4 wavefronts per request. The multiply-adds
-must run on tensor cores.
+The grader enforces these limits on the largest case (m=256 n=256 k=256 dtype=bfloat16); smaller cases get some slack
+for partial tiles. Each load or store may touch at most 2 times the sectors that its bytes require. In total, global
+memory accesses may move at most 3.5 times the size of the inputs and outputs. Bank conflicts may add at most 4
+wavefronts per request. The multiply-adds must run on tensor cores.
 
 Operations: 2 m n k, 137e9 at 4096^3. Traffic: tiles of R x C read 2 m n k (1 / R + 1 / C) bytes in all, 1.6 GB there
 with 128 x 256, most of them from L2. The tensor cores are the limit; on Hopper, mma.sync can't exceed the last row but

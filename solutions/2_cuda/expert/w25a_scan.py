@@ -15,9 +15,9 @@ A block publishes a value with the stub's publish(), with an atomic operation, o
 value and its flag. CUDA C++ does not promise that a volatile access of 8 bytes is indivisible, so the grader reports a
 race if blocks pass values by volatile accesses alone, even a sum and its state in one word.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 1.25 times the size of the inputs and outputs. Bank conflicts may add at most 1
-wavefront per request.
+The grader enforces these limits on the largest case (n=300007); smaller cases get some slack for partial tiles. In
+total, global memory accesses may move at most 1.25 times the size of the inputs and outputs. Bank conflicts may add at
+most 1 wavefront per request.
 
 Traffic: each element takes 4 bytes read and 4 written, and each tile of 8192 reads up to 256 status words of 8 bytes,
 which are 3% more. The bound is the time of a copy. One addition per element costs next to nothing, because an SM

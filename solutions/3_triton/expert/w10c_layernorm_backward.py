@@ -11,9 +11,9 @@ Give a program many rows: dx needs only the row, and the column sums stay in reg
 writes its sums to a small buffer, which a second kernel adds up. The grader checks the values, the bytes moved, and, on
 a GPU, the time compared with PyTorch's operator.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 1.3 times the sectors that its bytes require. In total, global memory accesses may move at most 2.8
-times the size of the inputs and outputs.
+The grader enforces these limits on the largest case (rows=400 columns=256 dtype=float32); smaller cases get some slack
+for partial tiles. Each load or store may touch at most 1.3 times the sectors that its bytes require. In total, global
+memory accesses may move at most 2.8 times the size of the inputs and outputs.
 
 Bytes: 3 matrices, 805 MB for 16384 x 8192 bfloat16, 0.19 ms at the 4.15 TB/s that a copy reaches on an H200; the
 partial sums of 132 programs add 2%. Operations: about 14 per value, which take a fifth of that time. Two sums in

@@ -12,8 +12,9 @@ cores, and the bytes moved. In the largest case, with m = 64, n = 768, and k = 2
 read 19.6% to 22.0% of b. A GPU has more SMs, so there the bytes are counted but not limited, and the time is compared
 with PyTorch's GEMM.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. In total, global
-memory accesses may move at most 3 times the size of the inputs and outputs. The multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (m=64 n=768 k=2048); smaller cases get some slack for partial
+tiles. In total, global memory accesses may move at most 3 times the size of the inputs and outputs. The multiply-adds
+must run on tensor cores.
 
 Operations: 2 m n k, 77e9 for 1536 x 1536 x 16384, or 78 us at 989 TFLOP/s. Bytes: 105 MB, or 24 us at the 4.5 TB/s that
 an H200 reads. The tensor cores are the limit, if they have work: with one program for each of 72 tiles of 128 x 256, 60

@@ -26,9 +26,10 @@ prepare and round_dq are written: they compute delta before this kernel, and rou
 consumers that wait for each GEMM. The grader checks the values, the memory that is allocated in addition to inputs and
 outputs, and every wait, and on a GPU compares the time with the formulas written as PyTorch operators.
 
-The grader enforces these limits on the largest case; smaller cases get some slack for partial tiles. Each load or store
-may touch at most 2.1 times the sectors that its bytes require. Any workspace may be at most 0.45 times the size of the
-inputs and outputs. The multiply-adds must run on tensor cores.
+The grader enforces these limits on the largest case (batch=1 heads=4 kv_heads=2 tokens=200 head=64 causal=True
+dtype=bfloat16); smaller cases get some slack for partial tiles. Each load or store may touch at most 2.1 times the
+sectors that its bytes require. Any workspace may be at most 0.45 times the size of the inputs and outputs. The
+multiply-adds must run on tensor cores.
 
 Operations: five GEMMs of 2 * tokens**2 * head per query head, and half of that if causal; 0.69e12 for 4 x 16 heads of
 128 and 4096 tokens with a causal mask, which take 0.87 ms at the 790e12 per second that large GEMMs reach on an H200.

@@ -69,6 +69,9 @@ def grade_(
 ) -> int:
     """Grade a class: DIR holds a folder for each learner.
 
+    A learner's folder is a course folder or has bare files, found by their names. A file that is still the stub is not
+    handed in.
+
     Without a NAME: every exercise that a learner submitted or that the policy names. Writes class.html, an overview of
     the class; learners.csv, a row for each learner with the total points; points.csv, the reason for each missing
     point; grades.csv, grades.json, and for each learner a results.json for Gradescope. A second run grades only the
@@ -175,7 +178,7 @@ def _select_exercises(folder: Path, items: Sequence[ExerciseRef], policy: Policy
     selected = {*handed_in.submitted_items(folder), *policy.named}
     if not selected:
         name = registry.exercises()[0].solution.name
-        raise Failure(f"nobody in {folder} has a file named like {name}; give the NAME of an exercise")
+        raise Failure(f"nobody in {folder} has changed a stub, such as {name}; give the NAME of an exercise")
     return [item for item in registry.exercises() if item in selected]
 
 

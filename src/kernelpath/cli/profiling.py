@@ -21,18 +21,20 @@ from kernelpath.show import source as annotated
 from kernelpath.show import view
 
 if TYPE_CHECKING:
+    from kernelpath.course.problem import Case
     from kernelpath.course.spec import Exercise
     from kernelpath.device.messages import LaunchProfile
 
 
-def show_lines(title: str, heaviest: LaunchProfile, source: Path) -> None:
-    """Print the lines of a source that accessed memory or diverged, with their counters."""
+def show_lines(title: str, case: Case, heaviest: LaunchProfile, source: Path) -> None:
+    """Print the lines of a source that accessed memory or diverged, with their counters in the largest case."""
     lines_with_costs = [
         line for line in annotated.of_launch(heaviest, source_text(source)) if line.costs or line.active_lanes
     ]
     lines = [dataclasses.replace(line, text=line.text.strip()) for line in lines_with_costs]
     executed = words.count(heaviest.totals.warp_instructions, "warp instruction")
-    out.print(Text.assemble((title, "bold"), f": {source.name}, largest case, {executed}"))
+    out.print(Text.assemble((title, "bold"), f": {source.name}, {executed}"))
+    out.print(Text(f"largest case: {words.case(case)}", "dim"))
     out.print(annotated.table(lines))
     out.print()
 
@@ -100,7 +102,7 @@ def profile(
 
     figure = draw_launch(heaviest, source_text(source), f"{item.name}: {source.name}")
     path = picture or progress.folder(item.root) / f"{item.name}-memory.png"
-    show_lines(item.name, heaviest, source)
+    show_lines(item.name, job.exercise.largest, heaviest, source)
     return _write_picture(item, figure, path)
 
 

@@ -91,7 +91,7 @@ def _show_counters(item: ExerciseRef, title: str, file: Path) -> CallCounts | No
     recorded = _record_call(item, title, file)
     if recorded is None:
         return None
-    show_lines(title, recorded.launch, file.with_name(Path(recorded.launch.file).name))
+    show_lines(title, recorded.case, recorded.launch, file.with_name(Path(recorded.launch.file).name))
     return recorded.counts
 
 

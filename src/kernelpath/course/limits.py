@@ -43,10 +43,14 @@ def check_limits(part: str, declaration: Any) -> None:
         require(rule.is_allowed(value), f"{part}{name}={value} cannot be reached, or limits nothing")
 
 
-def describe_limits(*declarations: Any) -> str:
+def describe_limits(largest_case: str, *declarations: Any) -> str:
     """Return the paragraph for the statement, in lines of the stub's docstring; empty without limits.
 
     Upper bounds come first, in the order of the declarations and of their fields.
+
+    Args:
+        largest_case: The arguments of the case to which the limits apply as they are stated.
+        declarations: The dataclasses that have the limits.
     """
     sentences = [
         rule.sentence.format(value, s="" if value == 1 else "s")
@@ -57,7 +61,10 @@ def describe_limits(*declarations: Any) -> str:
         return ""
     sentences.sort(key=lambda sentence: "at most" not in sentence)
     limits = "this limit" if len(sentences) == 1 else "these limits"
-    opening = f"The grader enforces {limits} on the largest case; smaller cases get some slack for partial tiles."
+    opening = (
+        f"The grader enforces {limits} on the largest case ({largest_case}); smaller cases get some slack for partial"
+        " tiles."
+    )
     return fill(" ".join([opening, *sentences]), _WIDTH, break_on_hyphens=False)
 
 

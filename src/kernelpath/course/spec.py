@@ -13,7 +13,7 @@ from kernelpath.course.errors import require
 from kernelpath.course.labs.fabric import NVLINK, Links
 from kernelpath.course.library import Library
 from kernelpath.course.limits import check_limits, describe_limits, limit
-from kernelpath.course.problem import Case, Problem, Tolerance, check_cases, check_same_arguments
+from kernelpath.course.problem import Case, Problem, Tolerance, arguments, check_cases, check_same_arguments
 from kernelpath.verdict import Finding
 
 if TYPE_CHECKING:
@@ -384,7 +384,7 @@ class Exercise:
 
     def describe_limits(self) -> str:
         """Return the paragraph of the statement that says what is counted and what is allowed; empty without limits."""
-        return describe_limits(self.traffic, self.instructions, self)
+        return describe_limits(arguments(self.largest), self.traffic, self.instructions, self)
 
     @property
     def largest(self) -> Case:

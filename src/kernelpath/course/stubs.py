@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -90,6 +91,19 @@ def pristine(item: ExerciseRef) -> dict[Path, str]:
         ):
             return texts
     raise NoStub(f"git history has no stub of {item.name}; fetch the course again: git pull")
+
+
+def provided(item: ExerciseRef) -> dict[str, str]:
+    """Return the files that learners start from, by their paths from the folder of the stub.
+
+    These are the files in phases/, or, if somebody has solved them there, the files that `pristine` returns. Without a
+    history, they are the solved files.
+    """
+    texts = {path: files.source_text(path) for path in item.files("phases")}
+    if not any(map(is_open, texts.values())):
+        with suppress(NoStub):
+            texts = pristine(item)
+    return {str(path.relative_to(item.stub.parent)): text for path, text in texts.items()}
 
 
 def back_up(item: ExerciseRef) -> Path | None:

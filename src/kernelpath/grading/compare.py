@@ -19,7 +19,7 @@ from kernelpath.work.tensors import dtype_name
 
 _MAX_EXAMPLES = 3
 
-# The most outputs of which a message says that they are right.
+# The most outputs that a message names as wrong or right.
 _MAX_LISTED = 9
 
 # The wrong values that are needed so that a common mistake is not an accident.
@@ -123,16 +123,30 @@ class _Output:
     tolerance: Mapping[str, Tolerance]
     magnitudes: Magnitudes | None
 
+    @property
+    def list_name(self) -> str:
+        """The name of the output, or of the list that it is an element of."""
+        return self.name.partition("[")[0]
+
     @cached_property
     def wrong(self) -> torch.Tensor:
         """The mask of the elements that are not within the tolerance."""
-        tolerance = self.tolerance[dtype_name(self.values.dtype)]
-        wrong = mismatches(self.values, self.truth, tolerance)
-        if self.magnitudes is not None and bool(wrong.any()):
+        wrong = mismatches(self.values, self.truth, self.own_tolerance)
+        if bool(wrong.any()):
             # Magnitudes cost as much as the truth itself, so they are computed only for outputs that are not right
             # without them.
-            wrong = mismatches(self.values, self.truth, tolerance, magnitude=self.magnitudes()[self.position])
+            wrong = mismatches(self.values, self.truth, self.own_tolerance, magnitude=self.magnitude)
         return wrong
+
+    @property
+    def own_tolerance(self) -> Tolerance:
+        """The tolerance of the output's dtype."""
+        return self.tolerance[dtype_name(self.values.dtype)]
+
+    @property
+    def magnitude(self) -> torch.Tensor | None:
+        """The magnitude of each element; None without Problem.magnitudes."""
+        return self.magnitudes()[self.position] if self.magnitudes is not None else None
 
 
 def check_outputs(
@@ -175,21 +189,31 @@ def check_outputs(
             return finding
     for output in compared:
         if finding := _check_values(output):
-            return replace(finding, cause=f"{finding.cause}{_describe_right_outputs(compared)}")
+            return replace(finding, cause=f"{finding.cause}{_describe_other_outputs(compared, output)}")
     return None
 
 
-def _describe_right_outputs(outputs: Sequence[_Output]) -> str:
-    """Name the outputs that are right: they exclude mistakes in the steps before them. A list counts as one output."""
+def _describe_other_outputs(outputs: Sequence[_Output], described: _Output) -> str:
+    """Name the other outputs that are wrong, then those that are right, or count them if there are many.
+
+    A right output excludes mistakes in the steps before it. A list counts as one output.
+    """
     are_right: dict[str, bool] = {}
     for output in outputs:
-        name = output.name.partition("[")[0]
+        name = output.list_name
         are_right[name] = are_right.get(name, True) and not bool(output.wrong.any())
+    wrong = [name for name, is_right in are_right.items() if not is_right and name != described.list_name]
     right = [name for name, is_right in are_right.items() if is_right]
-    if not right or len(are_right) > _MAX_LISTED:
-        return ""
-    *first_names, last_name = right
-    return f"; {', '.join(first_names)} and {last_name} are right" if first_names else f"; {last_name} is right"
+    if len(are_right) > _MAX_LISTED:
+        return f"; of the other outputs, {len(wrong):,} are wrong and {len(right):,} are right"
+    also_wrong = f"; {_join_with_verb(wrong)} wrong, too" if wrong else ""
+    return also_wrong + (f"; {_join_with_verb(right)} right" if right else "")
+
+
+def _join_with_verb(names: Sequence[str]) -> str:
+    """Return names with their verb: "dx is", or "dx, dw and db are"."""
+    *first_names, last_name = names
+    return f"{', '.join(first_names)} and {last_name} are" if first_names else f"{last_name} is"
 
 
 def _check_type(name: str, output: torch.Tensor, truth: torch.Tensor, allowed: Sequence[str]) -> Finding | None:
@@ -212,7 +236,7 @@ def _check_values(output: _Output) -> Finding | None:
         cause = f"{_describe_count(poisoned)} of {output.description} were never written, {describe_location(poisoned)}"
         return Finding(Verdict.NOT_WRITTEN, cause, element=(output.position, int(poisoned.flatten().nonzero()[0])))
     examples = _describe_examples(wrong, values, truth, output.name)
-    cause = f"{_describe_count(wrong)} of {output.description} are wrong, {examples}"
+    cause = f"{_describe_count(wrong)} of {output.description} are wrong, {examples}{_describe_worst(output)}"
     if (factor := _common_factor(wrong, values, truth, output.tolerance)) is not None:
         cause += f"; all are {factor:.4g} times what is expected"
     if values.dtype == torch.bfloat16 and int(wrong.sum()) >= _MIN_WRONG and are_truncated(values, truth):
@@ -249,8 +273,8 @@ def is_swizzled(output: _Output) -> bool:
     piece = _PIECE_BYTES // values.element_size()
     column = torch.arange(-(-columns // (_PIECES_PER_SPAN * piece)) * _PIECES_PER_SPAN * piece, device=values.device)
     values, truth = (tensor.reshape(-1, columns)[rows] for tensor in (values, truth))
-    magnitude = output.magnitudes()[output.position].reshape(-1, columns)[rows] if output.magnitudes else None
-    tolerance = output.tolerance[dtype_name(values.dtype)]
+    magnitude = None if output.magnitude is None else output.magnitude.reshape(-1, columns)[rows]
+    tolerance = output.own_tolerance
     scale = root_mean_square(output.truth)
     fits = []
     for mask in range(_PIECES_PER_SPAN):
@@ -315,18 +339,28 @@ def mismatches(
     # In the precision of the truth, float64: the comparison itself must not round.
     values = output.to(truth.dtype)
     is_finite = torch.isfinite(truth)
-    scale = root_mean_square(truth) if rms is None else rms
     # Every comparison with NaN is false. The test is therefore for being close, so that a NaN output counts as wrong
     # (C3 in docs/attacks.md).
-    error = (values - truth).abs()
-    relative = tolerance.rtol * truth.abs()
-    is_close = error <= relative + tolerance.atol * scale
-    if magnitude is not None:
-        # An infinite magnitude beside a finite truth would excuse every value, so it excuses none.
-        is_close |= error <= relative + tolerance.mtol * magnitude.nan_to_num(nan=0.0, posinf=0.0)
+    is_close = (values - truth).abs() <= allowed_errors(truth, tolerance, rms, magnitude)
     is_same = (values == truth) | (torch.isnan(values) & torch.isnan(truth))
     # Where the truth is infinite or NaN, the error has no meaning, and the value must be the same.
     return ~torch.where(is_finite, is_close, is_same)
+
+
+def allowed_errors(
+    truth: torch.Tensor,
+    tolerance: Tolerance,
+    rms: float | torch.Tensor | None = None,
+    magnitude: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return the error that each element may have; the arguments are those of `mismatches`."""
+    scale = root_mean_square(truth) if rms is None else rms
+    relative = tolerance.rtol * truth.abs()
+    allowed = relative + tolerance.atol * scale
+    if magnitude is None:
+        return allowed
+    # An infinite magnitude beside a finite truth would excuse every value, so it excuses none.
+    return torch.maximum(allowed, relative + tolerance.mtol * magnitude.nan_to_num(nan=0.0, posinf=0.0))
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
@@ -425,8 +459,38 @@ def _describe_examples(wrong: torch.Tensor, output: torch.Tensor, truth: torch.T
     examples = []
     for index in wrong.nonzero()[:_MAX_EXAMPLES].tolist():
         value, expected = _describe_pair(output[tuple(index)], truth[tuple(index)])
-        examples.append(f"{name}[{', '.join(map(str, index))}] = {value}, expected {expected}")
+        examples.append(f"{_describe_element(name, index)} = {value}, expected {expected}")
     return f"{describe_location(wrong)}; first: {'; '.join(examples)}"
+
+
+def _describe_worst(output: _Output) -> str:
+    """Say by how much the worst element is off and how much is allowed; empty where nothing but equality is right.
+
+    The worst element exceeds what it is allowed by the largest factor. NaN and infinity are off by no number.
+    """
+    values, truth = output.values, output.truth
+    if not truth.is_floating_point() or output.own_tolerance == EXACT:
+        return ""
+    values = values.to(truth.dtype)
+    measurable = output.wrong & torch.isfinite(truth) & torch.isfinite(values)
+    if not bool(measurable.any()):
+        return ""
+    error = (values - truth).abs()
+    allowed = allowed_errors(truth, output.own_tolerance, magnitude=output.magnitude)
+    excess = torch.where(measurable, error / allowed, -1.0)
+    # Where nothing is allowed, every error is infinitely too large, and the largest one is the worst.
+    worst = int(torch.where(excess == excess.max(), error, -1.0).argmax())
+    index = torch.unravel_index(torch.tensor(worst), truth.shape)
+    is_finite = "" if bool(torch.isfinite(values[output.wrong]).all()) else " finite value"
+    off, limit = (tensor.flatten()[worst].item() for tensor in (error, allowed))
+    texts = (f"{off:.3g}", f"{limit:.3g}")
+    if texts[0] == texts[1]:
+        texts = (f"{off:.9g}", f"{limit:.9g}")
+    return f"; worst{is_finite}: {_describe_element(output.name, index)} is off by {texts[0]}, allowed {texts[1]}"
+
+
+def _describe_element(name: str, index: Sequence[int | torch.Tensor]) -> str:
+    return f"{name}[{', '.join(str(int(position)) for position in index)}]"
 
 
 def _describe_pair(first: torch.Tensor, second: torch.Tensor) -> tuple[str, str]:

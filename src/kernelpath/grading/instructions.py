@@ -7,10 +7,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kernelpath import words
 from kernelpath.course.problem import Case, arguments
-from kernelpath.course.spec import Exercise
+from kernelpath.course.spec import Exercise, Instructions
 from kernelpath.device.messages import LaunchProfile
 from kernelpath.grading.traffic import NEGLIGIBLE, SPARE
 from kernelpath.line_counters import LANES, LineInstructions, LineTraffic
@@ -49,6 +50,13 @@ def check_case(
     limits = exercise.instructions
     if case is not exercise.largest:
         return None
+    finding = _check_executed(limits, traffic, lines, elements)
+    return replace(finding, cause=f"at {arguments(case)}: {finding.cause}") if finding is not None else None
+
+
+def _check_executed(
+    limits: Instructions, traffic: Sequence[LineTraffic], lines: Sequence[LineInstructions], elements: int
+) -> Finding | None:
     if limits.access_bytes is not None and (finding := check_access_width(traffic, limits.access_bytes)):
         return finding
     if limits.special is not None and (finding := check_special_functions(lines, limits.special, elements)):
@@ -195,4 +203,5 @@ def check_overlap_share(exercise: Exercise, events: Sequence[Event]) -> Finding 
         return None
     mmas = f"{words.share(share)} of the {exercise.asynchronous_mma}"
     issued = f"{mmas} are issued while a copy to shared memory is in flight"
-    return Finding(Verdict.NO_OVERLAP, f"{issued}, at least {words.share(exercise.overlap)} have to be")
+    cause = f"at {arguments(exercise.largest)}: {issued}, at least {words.share(exercise.overlap)} have to be"
+    return Finding(Verdict.NO_OVERLAP, cause)

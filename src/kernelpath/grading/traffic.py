@@ -111,13 +111,13 @@ def check_global_memory(
         # A line far above its ideal is no fault where it moves next to nothing of the kernel's bytes.
         if sum(line.sectors - line.ideal_sectors for line in scattered) > NEGLIGIBLE * sectors:
             worst = max(scattered, key=lambda line: line.sectors - line.ideal_sectors)
+            cause = f"at {arguments(case)}: {worst.place}: {worst.cost}"
             if not worst.mixed:
-                return _line_finding(worst, f"{worst.place}: {worst.cost}{_describe_spacing(worst)}")
-            cause = f"at {arguments(case)}: {worst.place}: {worst.cost}; {_describe_widths(worst)}"
-            return replace(_line_finding(worst, cause), then=WIDTHS_COMMAND)
+                return _line_finding(worst, f"{cause}{_describe_spacing(worst)}")
+            return replace(_line_finding(worst, f"{cause}; {_describe_widths(worst)}"), then=WIDTHS_COMMAND)
         if finding := _check_scattered(lines, case):
             return finding
-    if limits.bank_conflicts is not None and (finding := _check_conflicts(lines, limits.bank_conflicts)):
+    if limits.bank_conflicts is not None and (finding := _check_conflicts(lines, case, limits.bank_conflicts)):
         return finding
     if limits.bytes is not None:
         return _check_bytes(lines, limits.bytes * compulsory, compulsory, case, returned)
@@ -150,8 +150,10 @@ def check_edge_case(
         return None
     if limits.sectors is not None and (finding := _check_scattered(lines, case, limits.edges)):
         return finding
-    if limits.bank_conflicts is not None and (finding := _check_conflicts(lines, limits.bank_conflicts + 1, SPARE)):
-        return finding
+    if limits.bank_conflicts is not None:
+        finding = _check_conflicts(lines, case, limits.bank_conflicts + 1, SPARE)
+        if finding is not None:
+            return finding
     if limits.bytes is not None and compulsory is not None:
         allowed = EDGE * limits.bytes * compulsory + SECTOR * (requests + SPARE)
         return _check_bytes(lines, allowed, compulsory, case, returned)
@@ -236,13 +238,14 @@ def _check_scattered(lines: Sequence[LineTraffic], case: Case, share: float = NE
     return _line_finding(worst, f"at {arguments(case)}: {worst.place}: {excess}; on average {worst.cost}")
 
 
-def _check_conflicts(lines: Sequence[LineTraffic], limit: float, spare: int = 0) -> Finding | None:
+def _check_conflicts(lines: Sequence[LineTraffic], case: Case, limit: float, spare: int = 0) -> Finding | None:
     excess = {line: line.wavefronts - line.ideal_wavefronts - limit * line.requests for line in lines}
     conflicting = [line for line, conflicts in excess.items() if conflicts > spare]
     if not conflicting:
         return None
     worst = max(conflicting, key=lambda line: line.bank_conflicts_per_request)
-    return replace(_line_finding(worst, f"{worst.place}: {worst.cost}: {_describe_ways(worst)}"), then=BANKS_COMMAND)
+    cause = f"at {arguments(case)}: {worst.place}: {worst.cost}: {_describe_ways(worst)}"
+    return replace(_line_finding(worst, cause), then=BANKS_COMMAND)
 
 
 def _describe_ways(line: LineTraffic) -> str:

@@ -201,7 +201,7 @@ def _grade(entry: Entry, key: str, device: grade.Device, seed: int, hidden: Sequ
         unusable = (
             _report_without_grading(entry, seed, Verdict.COMPILE_ERROR, entry.unusable) if entry.unusable else None
         )
-        return Grade(learner, path_id, key, unusable)
+        return Grade(learner, path_id, key, unusable, entry.unchanged)
     try:
         # No other grading of this file is expected, so compilers' output is not kept.
         job = grade.Job.create(entry.item, entry.file, device=device, hidden=hidden, keep=False, home=entry.home)
@@ -237,6 +237,7 @@ def _grade_key(entry: Entry, device: str, seed: int) -> str:
         entry.learner,
         entry.item.path_id,
         entry.unusable,
+        entry.unchanged,
         device,
         seed,
         sorted(grade.versions().items()),

@@ -21,15 +21,40 @@ from kernelpath.verdict import Report, ValidationError, Verdict, decode, encode
 # The key of a grade that is not final: the next run tries again.
 UNFINISHED = ""
 
+# The status of a grade without a report.
+NOT_HANDED_IN = "NOT_HANDED_IN"
+UNCHANGED_STUB = "UNCHANGED_STUB"
+
 
 @dataclass(frozen=True)
 class Grade:
-    """An entry's report, with the key of the contents, device and seed for which it is valid."""
+    """An entry's report, with the key of the contents, device and seed for which it is valid.
+
+    Attributes:
+        report: None if nothing was handed in.
+        unchanged: Whether nothing was handed in but the unchanged stub.
+    """
 
     learner: str
     exercise: str
     key: str
     report: Report | None
+    unchanged: bool = False
+
+    @property
+    def status(self) -> str:
+        """The verdict; NOT_HANDED_IN or UNCHANGED_STUB without a report."""
+        if self.report is not None:
+            return str(self.report.verdict.value)
+        return UNCHANGED_STUB if self.unchanged else NOT_HANDED_IN
+
+    @property
+    def reason(self) -> str:
+        """The reason why there is no report, or ""."""
+        if self.report is not None:
+            return ""
+        name = f"{self.exercise.partition('/')[2]}.py"
+        return f"{name} is the unchanged stub" if self.unchanged else f"nothing was handed in as {name}"
 
 
 @dataclass(frozen=True)
@@ -131,7 +156,7 @@ def neutralize(cell: Any) -> Any:
 def _row(graded: Grade) -> tuple[Any, ...]:
     report = graded.report
     if report is None:
-        return (graded.learner, graded.exercise, "NOT_HANDED_IN", 0, *[""] * 8)
+        return (graded.learner, graded.exercise, graded.status, 0, *[""] * 8)
     speedup = f"{report.measurement.speedup.median:.3f}" if report.measurement else ""
     cause = " ".join(report.cause.split())
     result_cells = (report.verdict.value, report.stars, speedup, cause, report.file, report.line or "")
@@ -175,9 +200,7 @@ def _gradescope_test(graded: Grade, max_score: int) -> dict[str, Any]:
         "score": report.stars if report else 0,
         "max_score": max_score,
         "status": "passed" if report and report.verdict.passed else "failed",
-        "output": _format_output(report)
-        if report
-        else f"nothing was handed in as {graded.exercise.partition('/')[2]}.py",
+        "output": _format_output(report) if report else graded.reason,
     }
 
 
@@ -218,7 +241,7 @@ def format_markdown(grades: Sequence[Grade]) -> str:
 def _result_cells(graded: Grade) -> list[str]:
     report = graded.report
     if report is None:
-        return ["NOT\\_HANDED\\_IN", "0", ""]
+        return [_escape_markup(graded.status), "0", ""]
     place = f" ({report.file}:{report.line})" if report.line else ""
     cause = f"{report.cause or report.verdict.meaning}{place}"
     return [_escape_markup(report.verdict.value), str(report.stars), _escape_markup(cause)]

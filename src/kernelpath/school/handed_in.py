@@ -6,9 +6,11 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from kernelpath.course import registry
+from kernelpath import files
+from kernelpath.course import registry, stubs
 from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading.grade import Usage
 
@@ -25,6 +27,7 @@ class Entry:
     Attributes:
         file: None if nothing valid was handed in.
         unusable: The reason why a file that was handed in is ignored.
+        unchanged: Whether there is a file, but it and the files that belong to it are the stub's. It is not handed in.
         home: The learner's folder, which paths in reports are relative to.
     """
 
@@ -33,14 +36,15 @@ class Entry:
     file: Path | None
     unusable: str = ""
     home: Path | None = None
+    unchanged: bool = False
 
 
 def submitted_items(folder: Path) -> list[ExerciseRef]:
-    """Return the exercises that anybody in the class handed in."""
+    """Return the exercises that anybody in the class handed in. A file that is still the stub does not count."""
     items = registry.exercises()
-    file_names = {item.solution.name for item in items}
-    names = {path.name for learner in _folders(folder) for path in _find_by_name(learner, file_names)}
-    return [item for item in items if item.solution.name in names]
+    entries = (entry for learner in _folders(folder) for entry in entries_of(learner, items))
+    handed_in = {entry.item for entry in entries if entry.file is not None or entry.unusable}
+    return [item for item in items if item in handed_in]
 
 
 def all_entries(folder: Path, items: Sequence[ExerciseRef]) -> list[Entry]:
@@ -102,8 +106,34 @@ def _choose_file(learner: Path, item: ExerciseRef, candidates: Sequence[Path]) -
     reasons = [_reason_to_ignore(path, learner) for path in candidates]
     for path, reason in zip(candidates, reasons, strict=True):
         if not reason:
-            return Entry(learner.name, item, path, home=learner)
+            unchanged = _is_stub(item, path)
+            return Entry(learner.name, item, None if unchanged else path, home=learner, unchanged=unchanged)
     return Entry(learner.name, item, None, reasons[0] if reasons else "")
+
+
+def _is_stub(item: ExerciseRef, path: Path) -> bool:
+    """Return whether a file and those that belong to it have the text of the stub.
+
+    Blanks at the ends of lines do not count, nor do the line ends of another system.
+    """
+    stub = _stub_lines(item)
+    submitted = files.submitted(path)
+    names = [str(file.relative_to(path.parent)) for file in submitted]
+    if not set(names) <= stub.keys():
+        return False
+    try:
+        return all(_lines(files.source_text(file)) == stub[name] for file, name in zip(submitted, names, strict=True))
+    except OSError:
+        return False  # the grading reports why the file cannot be read
+
+
+@cache
+def _stub_lines(item: ExerciseRef) -> dict[str, list[str]]:
+    return {name: _lines(text) for name, text in stubs.provided(item).items()}
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.rstrip().splitlines()]
 
 
 def _precedence(path: Path, learner: Path, phase: str) -> tuple[bool, int, Path]:

@@ -53,7 +53,7 @@ class Score:
 
     @property
     def verdict(self) -> str:
-        return self.grade.report.verdict.value if self.grade.report else "NOT_HANDED_IN"
+        return self.grade.status
 
     @property
     def passed(self) -> bool:
@@ -141,7 +141,7 @@ def _score_stars(score: Score, policy: Policy) -> Score:
         return replace(score, reason="not graded yet")
     report = score.grade.report
     if report is None:
-        return replace(score, reason="nothing was handed in")
+        return replace(score, reason="the unchanged stub" if score.grade.unchanged else "nothing was handed in")
     # A policy for GPUs may ask for three stars where the grading machine, without a GPU, can give one.
     needed = min(policy.full_stars or score.most_stars, score.most_stars)
     reached = min(report.stars, needed)

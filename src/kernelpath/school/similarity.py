@@ -201,10 +201,7 @@ def _connect(pairs: Sequence[Pair]) -> list[Group]:
 
 def provided_passages(item: ExerciseRef) -> set[int]:
     """Return the passages of the stub and of the code in the lesson."""
-    texts = [(path.suffix, files.source_text(path)) for path in item.files("phases")]
-    if not any(stubs.is_open(text) for _, text in texts):  # the teacher has solved the stub
-        with suppress(stubs.NoStub):
-            texts = [(path.suffix, text) for path, text in stubs.pristine(item).items()]
+    texts = [(Path(name).suffix, text) for name, text in stubs.provided(item).items()]
     with suppress(OSError):
         lesson = item.lesson.read_text(encoding="utf-8")
         texts += [(suffix, code) for code in _CODE_BLOCK.findall(lesson) for suffix in _TOKEN]

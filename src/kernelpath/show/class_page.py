@@ -15,8 +15,6 @@ from kernelpath.show import templates
 # The length of a cause on the page. grades.csv has the whole cause.
 _MAX_CAUSE_CHARACTERS = 300
 
-_NOT_HANDED_IN = "NOT_HANDED_IN"
-
 
 @dataclass(frozen=True)
 class StoppingVerdict:
@@ -33,7 +31,7 @@ class ExerciseRow:
 
     Attributes:
         stops: The verdicts that stop learners, the most frequent first.
-        absent: The learners who handed in nothing.
+        absent: The learners who handed in nothing, or the unchanged stub.
     """
 
     item: ExerciseRef
@@ -89,14 +87,14 @@ def _exercise_rows(items: Sequence[ExerciseRef], learners: Sequence[LearnerScore
         scores = _scores_for(item.path_id, learners)
         stopped: dict[str, list[tuple[str, Score]]] = {}
         for learner, score in scores:
-            if not score.passed and score.verdict != _NOT_HANDED_IN:
+            if not score.passed and score.grade.report is not None:
                 stopped.setdefault(score.verdict, []).append((learner, score))
         by_frequency = sorted(stopped.items(), key=lambda stop: (-len(stop[1]), stop[0]))
         stops = tuple(
             StoppingVerdict(verdict, _meaning(scores_of_verdict[0][1]), tuple(scores_of_verdict))
             for verdict, scores_of_verdict in by_frequency
         )
-        absent = tuple(learner for learner, score in scores if score.verdict == _NOT_HANDED_IN)
+        absent = tuple(learner for learner, score in scores if score.grade.report is None)
         yield ExerciseRow(item, sum(score.passed for _, score in scores), stops, absent, len(scores))
 
 

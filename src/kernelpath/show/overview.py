@@ -140,12 +140,15 @@ def school(console: Console, grades: Sequence[Grade]) -> None:
     """Print a row for each exercise: how many handed it in, how many passed, and how the others ended."""
     rows = create_table("exercise", "handed in", "passing", "others")
     for exercise in dict.fromkeys(grade.exercise for grade in grades):
-        reports = [grade.report for grade in grades if grade.exercise == exercise]
+        exercise_grades = [grade for grade in grades if grade.exercise == exercise]
         # A learner without a file for this exercise has a grade without a report.
-        counts = Counter(report.verdict for report in reports if report is not None)
-        other_verdicts = ", ".join(
-            f"{count} {verdict.value}" for verdict, count in counts.most_common() if not verdict.passed
+        counts = Counter(grade.report.verdict for grade in exercise_grades if grade.report is not None)
+        others = Counter(
+            grade.status
+            for grade in exercise_grades
+            if grade.unchanged or (grade.report is not None and not grade.report.verdict.passed)
         )
+        other_verdicts = ", ".join(f"{count} {status}" for status, count in others.most_common())
         rows.add_row(exercise.partition("/")[2], str(counts.total()), str(counts[Verdict.PASSED]), other_verdicts)
     console.print(rows)
     console.print(f"\n{words.count(len({grade.learner for grade in grades}), 'learner')}")

@@ -44,6 +44,11 @@ EPS = 1e-6
 # No ratio is this close to a bound of the clip, where rounding would decide whether a token has a gradient.
 GAP = 1e-3
 
+# Differences of 20 make exponentials that are off by 2e-6, a mean of 64 rewards is off by up to 4e-6 of their size,
+# which is half of an advantage's terms, and a sum of 64 partial sums in any order is off by up to 4e-6 of their
+# magnitudes. Values rounded to bfloat16 are off by 4e-3.
+TOLERANCE = Tolerance(rtol=1e-5, atol=0.0, mtol=5e-6)
+
 _GOLDEN_RATIO = 0.618033988749895
 
 
@@ -170,7 +175,7 @@ def _divided_sums(batch: Inputs, sequence: torch.Tensor, terms: torch.Tensor, sl
     return torch.zeros_like(batch.rewards, dtype=torch.float64).index_add(0, sequence, terms / number), dlogp
 
 
-def _losses(batch: Inputs, advantages: torch.Tensor) -> Outputs:
+def losses(batch: Inputs, advantages: torch.Tensor) -> Outputs:
     """Return losses and gradient in float64, given the advantage of each sequence."""
     sequence, advantage, ratio, d, clipped = _tokens_that_count(batch, advantages)
     terms = -torch.minimum(ratio * advantage, clipped) + batch.beta * (d.exp() - d - 1)
@@ -192,17 +197,31 @@ def reference(
 ) -> Outputs:
     batch = Inputs(logp, old_logp, ref_logp, mask, rewards, offsets, group_size, longest, epsilon, beta)
     advantages, _ = _advantages(batch)
-    return _losses(batch, advantages)
+    return losses(batch, advantages)
 
 
 def magnitudes(*arguments: Any) -> Outputs:
-    """Return the sum of the magnitudes of the terms: of a sequence for its loss, and of a token for its gradient."""
+    """Return the sum of the magnitudes of the terms: of a sequence for its loss, and of a token for its gradient.
+
+    A float32 mean of n rewards is off by at most n * 2^-24 times the mean of their magnitudes (Higham, Accuracy and
+    Stability of Numerical Algorithms, 4.2), and all advantages of the group by this error over the deviation. The
+    deviations from a mean that is off by e have a root mean square of sqrt(deviation^2 + e^2), which is a second-order
+    error. So an advantage has the error of the magnitude that `_advantages` returns, times up to 2e-6 for 64 rewards.
+    """
     batch = Inputs(*arguments)
     advantages, advantage_terms = _advantages(batch)
     sequence, advantage, ratio, d, clipped = _tokens_that_count(batch, advantages)
-    surrogate_terms = ratio * advantage_terms[sequence]
-    terms = surrogate_terms + batch.beta * (d.exp() + d.abs() + 1)
-    slopes = torch.where(ratio * advantage <= clipped, surrogate_terms, 0.0) + batch.beta * (1 + d.exp())
+    advantage_term = advantage_terms[sequence]
+    clipped_ratio = ratio.clamp(1 - batch.epsilon, 1 + batch.epsilon)
+    # The minimum selects the ratio or the clipped ratio by the sign of the advantage. If rounding of the mean may have
+    # changed this sign, a right kernel selects either of them.
+    is_sign_uncertain = advantage.abs() <= TOLERANCE.mtol * advantage_term
+    selects_ratio = ratio * advantage <= clipped
+    factor = torch.where(selects_ratio, ratio, clipped_ratio)
+    factor = torch.where(is_sign_uncertain, torch.maximum(ratio, clipped_ratio), factor)
+    terms = factor * advantage_term + batch.beta * (d.exp() + d.abs() + 1)
+    slope_terms = torch.where(selects_ratio | is_sign_uncertain, ratio * advantage_term, 0.0)
+    slopes = slope_terms + batch.beta * (1 + d.exp())
     return _divided_sums(batch, sequence, terms, slopes)
 
 
@@ -241,7 +260,7 @@ def equal_rewards_in_float32(*arguments: Any) -> Outputs:
         total = total + reward
     centered = by_group - (total / batch.group_size)[:, None]
     advantages = centered / (centered.square().mean(1, keepdim=True).sqrt() + EPS)
-    return _losses(batch, advantages.flatten())
+    return losses(batch, advantages.flatten())
 
 
 def compulsory_bytes(groups: int, group_size: int, longest: int, epsilon: float, beta: float) -> int:
@@ -275,9 +294,7 @@ PROBLEM = Problem(
     reference=reference,
     outputs=("loss", "dlogp"),
     redistributed=redistributed,
-    # Differences of 20 make exponentials that are off by 2e-6, and a sum of 64 partial sums in any order is off by up
-    # to 4e-6 of their magnitudes. Values rounded to bfloat16 are off by 4e-3.
-    tolerance={"float32": Tolerance(rtol=1e-5, atol=0.0, mtol=5e-6)},
+    tolerance={"float32": TOLERANCE},
     magnitudes=magnitudes,
     extreme=extreme,
     faults={
