@@ -134,7 +134,7 @@ $(INSTALLED): pyproject.toml warpcheck/pyproject.toml
 	UV_DEFAULT_INDEX="$(call pip_setting,index-url)" UV_INDEX="$(call pip_setting,extra-index-url)" \
 	UV_FIND_LINKS="$(call pip_setting,find-links)" UV_INDEX_STRATEGY=unsafe-best-match \
 	$(BIN)/uv pip install --quiet --python .venv --constraint .venv/constraints.txt --editable ./warpcheck --editable '.[all,test]'
-	-$(BIN)/python -m compileall -qq -j 0 -x '/(tests?|pip|mypyc|fontTools)/' .venv/lib
+	@$(BIN)/python -m compileall -qq -j 0 -x '/(tests?|pip|mypyc|fontTools)/' .venv/lib || true
 	touch $@
 
 .PHONY: install grade test quick lint types seeds gpu-tests tests unit gradings weekly changed portable verdicts examples test-oldest test-newest test-wheel
