@@ -35,7 +35,7 @@ def choose_kernel(weights_ptr, chosen_ptr, counts_ptr, totals_ptr, logits_ptr, t
 @triton.jit(do_not_specialize=["blocks"])
 def scan_kernel(offsets_ptr, starts_ptr, counts_ptr, totals_ptr, blocks, experts,
                 BLOCKS: tl.constexpr, BLOCK_E: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
-    """For BLOCK_E experts, turn the counts of all blocks into each block's first row among the expert's rows."""
+    """For BLOCK_E experts, turn the counts of all blocks into the row at which each block begins to place."""
     # TODO: scan down the columns of counts
 
 

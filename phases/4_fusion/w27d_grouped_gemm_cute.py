@@ -122,9 +122,9 @@ def multiply(mma, chunk_mma, store, layouts, a, b, out, offsets):
     else:
         cute.arch.setmaxregister_increase(232)
         thr_mma = mma.get_slice(tidx - WARPGROUP)
-        of_a, of_b = mma.make_fragment_A(thr_mma.partition_A(sA)), mma.make_fragment_B(thr_mma.partition_B(sB))
+        tCrA, tCrB = mma.make_fragment_A(thr_mma.partition_A(sA)), mma.make_fragment_B(thr_mma.partition_B(sB))
         buffers = cute.local_tile(sC, (*EPI_TILE, EPI_STAGES), (0, 0, warp_id // 4 - 1))
-        consume(offsets, num_n, k_tiles, (full, empty), mma, of_a, of_b, (out, buffers, chunk_mma, store))
+        consume(offsets, num_n, k_tiles, (full, empty), mma, tCrA, tCrB, (out, buffers, chunk_mma, store))
 
 
 @cute.jit

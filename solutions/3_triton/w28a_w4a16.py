@@ -67,9 +67,9 @@ UNPACK = tl.constexpr("{ .reg .b32 pair; lop3.b32 pair, $2, 0x000f000f, $3, 0xea
 
 
 @triton.jit
-def unpack_pair(offs_w, x, MAGIC: tl.constexpr):
+def unpack_pair(words, x, MAGIC: tl.constexpr):
     """Return BIAS + q, in the dtype of x, for the weights in the lowest bits of both halves of each word."""
-    return tl.inline_asm_elementwise(UNPACK, "=h,=h,r,r", [offs_w, MAGIC], (x.dtype, x.dtype), is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(UNPACK, "=h,=h,r,r", [words, MAGIC], (x.dtype, x.dtype), is_pure=True, pack=1)
 
 
 @triton.jit(do_not_specialize=["M", "N"])
