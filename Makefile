@@ -47,8 +47,8 @@ gpu-tests: $(INSTALLED)
 	if $(BIN)/python -c 'import ctypes; exit(ctypes.CDLL("libcuda.so.1").cuInit(0))' 2>/dev/null; then $(BIN)/pytest -m gpu; fi
 
 # Tests that share what a compiler made run in one process, groups of them side by side: conftest.py schedules them.
-# tests/selection.py says which tests are unit tests, gradings and notebooks. SHARD=1/3 runs a third of them. docs/testing.md says how the costs are read
-# from the file of results.
+# tests/selection.py says which tests are unit tests, gradings and notebooks. SHARD=1/3 runs a third of them.
+# docs/testing.md says how the costs are read from the file of results.
 PYTEST := $(BIN)/pytest --numprocesses logical --dist loadscope --no-loadscope-reorder --junitxml .venv/tests.xml
 SHARD ?= 1/1
 

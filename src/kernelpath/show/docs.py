@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kernelpath import words
 from kernelpath.course import registry
+from kernelpath.files import source_text
 from kernelpath.show import datasheet, provenance
 from kernelpath.show import results as recorded
 from kernelpath.show import sources as source_documents
@@ -98,7 +99,7 @@ def effort(root: Path) -> Iterator[str]:
             "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == kind)
             for kind in ("markdown", "code")
         )
-        read = len(re.sub(r"<!--.*?-->", "", texts).split())
+        read = len(words.without_expressions(texts).split())
         predicted = sum(names.count("my_") for names in _PREDICTIONS.findall(code))
         exercises = [item for item in items if item.week == week]
         written = sum(_lines(item, "solutions") - _lines(item, "phases") for item in exercises)
@@ -108,9 +109,7 @@ def effort(root: Path) -> Iterator[str]:
 
 def _lines(item: registry.ExerciseRef, tree: registry.Tree) -> int:
     """Return the lines of an exercise's files in a tree that are not blank."""
-    path = item.submission(tree)
-    files = [file for file in path.parent.glob(f"{path.stem}.*") if file.is_file()]
-    return sum(bool(line.strip()) for file in files for line in file.read_text(encoding="utf-8").splitlines())
+    return sum(bool(line.strip()) for file in item.files(tree) for line in source_text(file).splitlines())
 
 
 def sources(root: Path) -> Iterator[str]:
