@@ -4,6 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
+# The tests start hundreds of Python processes. Where bytecode is turned off, each of them would compile our modules again.
+export PYTHONDONTWRITEBYTECODE :=
+
 # The torch that .venv gets, as pip writes it: one that development and continuous integration work with, and of which
 # they have a build for CPUs. pyproject.toml admits more, which `make test-newest` tries. docs/platforms.md, "Which PyTorch", says
 # how a machine without a GPU gets a build without CUDA. Another version: make grade TORCH='torch==2.15.*'
