@@ -479,18 +479,19 @@ def _describe_worst(output: _Output) -> str:
     allowed = allowed_errors(truth, output.own_tolerance, magnitude=output.magnitude)
     excess = torch.where(measurable, error / allowed, -1.0)
     # Where nothing is allowed, every error is infinitely too large, and the largest one is the worst.
-    worst = int(torch.where(excess == excess.max(), error, -1.0).argmax())
-    index = torch.unravel_index(torch.tensor(worst), truth.shape)
+    candidates = torch.where(excess == excess.max(), error, -1.0)
+    # torch.unravel_index would import sympy, which takes most of a second.
+    index = (candidates == candidates.max()).nonzero()[0].tolist()
     is_finite = "" if bool(torch.isfinite(values[output.wrong]).all()) else " finite value"
-    off, limit = (tensor.flatten()[worst].item() for tensor in (error, allowed))
+    off, limit = (tensor[tuple(index)].item() for tensor in (error, allowed))
     texts = (f"{off:.3g}", f"{limit:.3g}")
     if texts[0] == texts[1]:
         texts = (f"{off:.9g}", f"{limit:.9g}")
     return f"; worst{is_finite}: {_describe_element(output.name, index)} is off by {texts[0]}, allowed {texts[1]}"
 
 
-def _describe_element(name: str, index: Sequence[int | torch.Tensor]) -> str:
-    return f"{name}[{', '.join(str(int(position)) for position in index)}]"
+def _describe_element(name: str, index: Sequence[int]) -> str:
+    return f"{name}[{', '.join(map(str, index))}]"
 
 
 def _describe_pair(first: torch.Tensor, second: torch.Tensor) -> tuple[str, str]:
