@@ -118,9 +118,9 @@ class Session:
     """
 
     def __init__(self, item: ExerciseRef, *, few: bool = False) -> None:
-        declared = registry.load(item)
-        target = devices.choose_target(declared, "cpu", None)
-        adapted, _ = devices.adapt_exercise(declared, "cpu", target)
+        exercise = registry.load(item)
+        target = devices.choose_target(exercise, "cpu", None)
+        adapted, _ = devices.adapt_exercise(exercise, "cpu", target)
         self.exercise = in_few_cases(adapted) if few else adapted
         self._item = item
         self._target = target.name
@@ -140,8 +140,8 @@ class Session:
             yield Call(index, case)
         for index, case in enumerate(cases):
             yield Call(len(cases) + index, case, EXTREME)
-        drawn = [self._inputs(Call(index, case)) for index, case in enumerate(exercise.cases)]
-        for position, (index, variety) in enumerate(ground_truth.placement_runs(exercise, drawn)):
+        inputs_of_cases = [self._inputs(Call(index, case)) for index, case in enumerate(exercise.cases)]
+        for position, (index, variety) in enumerate(ground_truth.placement_runs(exercise, inputs_of_cases)):
             if variety is not PLAIN:
                 yield Call(2 * len(cases) + position, cases[index], variety)
 
@@ -169,21 +169,21 @@ class Session:
         entries.check_signature(entry, inputs)
         launches.clear()
         result = entry(*inputs)
-        taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
+        input_addresses = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
         overwritten = exercise.overwritten(inputs)
         outputs = list(overwritten) or check_outputs(
             result,
             exercise.entry,
             torch.device("cpu"),
-            lambda output: output.untyped_storage().data_ptr() in taken,
+            lambda output: output.untyped_storage().data_ptr() in input_addresses,
         )
-        counted = [launched.counted for launched in launches if launched.counted is not None]
+        launch_counts = [launched.counted for launched in launches if launched.counted is not None]
         observation = Observation(
             inputs=self._inputs(call),
             outputs=outputs,
             finding=self._mutated(inputs, overwritten, call),
-            traffic=tuple(sum_accesses(counted)),
-            instructions=tuple(sum_instructions(counted)),
+            traffic=tuple(sum_accesses(launch_counts)),
+            instructions=tuple(sum_instructions(launch_counts)),
         )
         return compare.check_observation(exercise, observation) or self._beyond(call, observation)
 
@@ -195,9 +195,9 @@ class Session:
     def _mutated(self, inputs: tuple[Any, ...], overwritten: Any, call: Call) -> Finding | None:
         own = {id(value) for value in overwritten}
         pairs = zip(inputs, self._inputs(call), strict=True)
-        kept = [pair for pair in pairs if isinstance(pair[0], torch.Tensor) and id(pair[0]) not in own]
-        now, drawn = (fingerprints([storage_bytes(pair[place]) for pair in kept]) for place in (0, 1))
-        return None if now == drawn else MUTATED
+        read_only_pairs = [pair for pair in pairs if isinstance(pair[0], torch.Tensor) and id(pair[0]) not in own]
+        now, expected = (fingerprints([storage_bytes(pair[place]) for pair in read_only_pairs]) for place in (0, 1))
+        return None if now == expected else MUTATED
 
     def _beyond(self, call: Call, observation: Observation) -> Finding | None:
         """Return the first limit on counters that the call breaks, which holds for plain inputs."""
@@ -208,7 +208,7 @@ _LIMITS = (Verdict.TOO_MUCH_TRAFFIC, Verdict.DIVERGENT, Verdict.TOO_MANY_INSTRUC
 
 
 @dataclass(frozen=True)
-class Ended:
+class Outcome:
     """How the calls of a submission ended: in the first that is wrong, or in none. label: that call's."""
 
     verdict: Verdict = Verdict.PASSED
@@ -229,37 +229,37 @@ def _serve(connection: Connection) -> None:
     sessions: dict[tuple[str, bool], Session] = {}
     with contextlib.suppress(EOFError):
         while True:
-            exercise, file, label, wanted = connection.recv()
+            exercise, file, label, target_verdict = connection.recv()
             few = label == FEW
             if (exercise, few) not in sessions:
                 sessions[exercise, few] = Session(registry.find(exercise), few=few)
             session = sessions[exercise, few]
             session.prepare()
-            ended = _ended(session, Path(file), None if few else label, wanted)
+            outcome = _find_outcome(session, Path(file), None if few else label, target_verdict)
             with contextlib.suppress(BrokenPipeError):
-                connection.send(ended)
+                connection.send(outcome)
 
 
-def _ended(session: Session, file: Path, label: str | None, wanted: Verdict | None) -> Ended:
-    """Return the first call that ends with the wanted verdict, else the first call that fails."""
+def _find_outcome(session: Session, file: Path, label: str | None, target_verdict: Verdict | None) -> Outcome:
+    """Return the first call that ends with the target verdict, else the first call that fails."""
     calls = [call for call in session.calls if label in (None, call.label)]
     if not calls:
-        return Ended(Verdict.UNAVAILABLE, f"there is no case {label}; python -m tests.direct --write finds another")
-    first = Ended()
+        return Outcome(Verdict.UNAVAILABLE, f"there is no case {label}; python -m tests.direct --write finds another")
+    first = Outcome()
     for call in calls:
         finding = session.finding(file, call)
         if finding is None:
             continue
-        ended = Ended(finding.verdict, finding.cause, call.label)
-        if wanted in (None, finding.verdict):
-            return ended
+        outcome = Outcome(finding.verdict, finding.cause, call.label)
+        if target_verdict in (None, finding.verdict):
+            return outcome
         # The grader looks at limits after all cases, and of several faults of a kernel it tells the most telling.
         if first.verdict is Verdict.PASSED:
-            first = ended
+            first = outcome
     return first
 
 
-def call_large_offsets(exercise: str, file: Path) -> Ended:
+def call_large_offsets(exercise: str, file: Path) -> Outcome:
     """Return how a submission ends in the exercise's cases past 2^31, in a worker and a PTX machine of their own."""
     job = grade.Job.create(registry.find(exercise), file, device="cpu", keep=False)
     with grade.Session(job) as session:
@@ -270,7 +270,7 @@ def call_large_offsets(exercise: str, file: Path) -> Ended:
         finally:
             runner.close()
     finding = select_finding(cases)
-    return Ended() if finding is None else Ended(finding.verdict, finding.cause, LARGE_OFFSETS)
+    return Outcome() if finding is None else Outcome(finding.verdict, finding.cause, LARGE_OFFSETS)
 
 
 class Caller:
@@ -286,11 +286,14 @@ class Caller:
         label: str | None,
         seconds: float = math.inf,
         *,
-        wanted: Verdict | None = None,
-    ) -> Ended:
-        """Return how the calls of a submission end; those of all cases where no label is given, of few for FEW.
+        target_verdict: Verdict | None = None,
+    ) -> Outcome:
+        """Return how the calls of a submission end.
 
-        seconds: of a clock, after which its process is ended. wanted: the verdict to look for, past other failures.
+        Args:
+            label: The call; None for those of all cases, FEW for those of few cases.
+            seconds: The time by the clock after which the process of the calls is ended.
+            target_verdict: The verdict to look for, past other failures.
         """
         if label == LARGE_OFFSETS:
             return call_large_offsets(exercise, file)
@@ -300,21 +303,21 @@ class Caller:
             self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
             self._process.start()
             theirs.close()
-        self._connection.send((exercise, str(file), label, wanted))
+        self._connection.send((exercise, str(file), label, target_verdict))
         begun = self._processor_seconds()
         while not self._connection.poll(min(seconds, 1.0)):
             seconds -= 1.0
             if seconds <= 0 or self._processor_seconds() > begun + PROCESSOR_SECONDS:
                 self.close()
-                return Ended(Verdict.TIMED_OUT, "no answer in time")
+                return Outcome(Verdict.TIMED_OUT, "no answer in time")
         try:
-            ended: Ended = self._connection.recv()
-            return ended
+            outcome: Outcome = self._connection.recv()
+            return outcome
         except EOFError:
             self._process.join()
             status = self._process.exitcode
             self.close()
-            return Ended(Verdict.CRASHED, f"the process ended with status {status}")
+            return Outcome(Verdict.CRASHED, f"the process ended with status {status}")
 
     def _processor_seconds(self) -> float:
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -341,15 +344,17 @@ def find_cases(submissions: Sequence[Planted], write: bool) -> None:
             if "case" in planted.reread(submission).options:  # another of these programs may have found it
                 continue
             begun = time.monotonic()
-            wanted = Verdict.PASSED if submission.is_honest else submission.verdict
+            expected_verdict = Verdict.PASSED if submission.is_honest else submission.verdict
             file = submission.submission(Path(folder))
-            label, verdict = (FEW, None) if submission.is_honest else (None, wanted)
-            ended = caller.call(submission.exercise, file, label, wanted=verdict)
-            if ended.verdict is not wanted and not submission.is_honest:
+            label, verdict = (FEW, None) if submission.is_honest else (None, expected_verdict)
+            outcome = caller.call(submission.exercise, file, label, target_verdict=verdict)
+            if outcome.verdict is not expected_verdict and not submission.is_honest:
                 with_large_offsets = caller.call(submission.exercise, file, LARGE_OFFSETS)
-                ended = with_large_offsets if with_large_offsets.verdict is wanted else ended
-            case = "" if ended.verdict is not wanted else ended.label or FEW
-            missed = f"no case written: it ends as {ended.verdict.value}, not as {wanted.value}: {ended.cause}"
+                outcome = with_large_offsets if with_large_offsets.verdict is expected_verdict else outcome
+            case = "" if outcome.verdict is not expected_verdict else outcome.label or FEW
+            missed = (
+                f"no case written: it ends as {outcome.verdict.value}, not as {expected_verdict.value}: {outcome.cause}"
+            )
             print(f"{submission.name}: {case or missed} ({time.monotonic() - begun:.1f} s)", flush=True)
             if write and case:
                 planted.set_option(submission, "case", case)
@@ -414,17 +419,17 @@ def sentinels(root: Path) -> frozenset[Planted]:
     seconds = _cost_function()
     submissions = (*planted.rejects(root, "cpu"), *planted.accepts(root))
     kinds = {submission: _kinds(submission, root) for submission in submissions}
-    left = set().union(*kinds.values())
+    uncovered = set().union(*kinds.values())
     chosen: list[Planted] = []
-    while left:  # the usual approximation of a cover of least cost: the most new kinds per second
-        best = max(kinds, key=lambda submission: len(kinds[submission] & left) / seconds(submission))
+    while uncovered:  # the usual approximation of a cover of least cost: the most new kinds per second
+        best = max(kinds, key=lambda submission: len(kinds[submission] & uncovered) / seconds(submission))
         chosen.append(best)
-        left -= kinds[best]
+        uncovered -= kinds[best]
     # What was chosen early may be of no kind that the others lack.
     for submission in sorted(chosen, key=seconds, reverse=True):
-        others = [other for other in chosen if other is not submission]
-        if kinds[submission] <= set().union(*(kinds[other] for other in others)):
-            chosen = others
+        remaining = [candidate for candidate in chosen if candidate is not submission]
+        if kinds[submission] <= set().union(*(kinds[candidate] for candidate in remaining)):
+            chosen = remaining
     return frozenset(chosen)
 
 

@@ -111,15 +111,15 @@ class Submission:
     def begin(self, inputs: Mapping[int, npt.NDArray[np.float32]] | None = None) -> None:
         """Begin a case. inputs: the storages of its tensors."""
         storages = {number: content.tobytes() for number, content in (inputs or {}).items()}
-        drawn = [strided(number, content.size) for number, content in (inputs or {}).items()]
-        self.machine.ask(messages.Begin(self.number, messages.Inputs(drawn, storages), 0), messages.Acknowledged)
+        inputs_refs = [strided(number, content.size) for number, content in (inputs or {}).items()]
+        self.machine.ask(messages.Begin(self.number, messages.Inputs(inputs_refs, storages), 0), messages.Acknowledged)
 
     def launch(
         self,
         kernel: str,
         *arguments: int | float,
         on: Sequence[int],
-        told: Sequence[messages.Storage] = (),
+        storages: Sequence[messages.Storage] = (),
         block: int = 4,
         dropped: Sequence[int] = (),
         reachable: Sequence[int] = (),
@@ -139,7 +139,7 @@ class Submission:
                 shared=0,
                 arguments=[*pointers, *arguments],
                 buffers=buffers,
-                storages=told,
+                storages=storages,
                 dropped=dropped,
             )
         )

@@ -60,11 +60,11 @@ def picture(width: int = 1000) -> str:
 
 
 def notebook(*cells: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    made: nbformat.NotebookNode = nbformat.v4.new_notebook(cells=list(cells))
-    made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
-    for place, cell in enumerate(made.cells):
+    notebook_node: nbformat.NotebookNode = nbformat.v4.new_notebook(cells=list(cells))
+    notebook_node.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+    for place, cell in enumerate(notebook_node.cells):
         cell["id"] = f"cell-{place}"
-    return made
+    return notebook_node
 
 
 def markdown(source: str) -> nbformat.NotebookNode:
@@ -82,16 +82,16 @@ def stream(text: str) -> nbformat.NotebookNode:
     return output
 
 
-def shown(**data: str) -> nbformat.NotebookNode:
-    given = {kind.replace("_", "/"): text for kind, text in data.items()}
-    output: nbformat.NotebookNode = nbformat.v4.new_output("display_data", data=given)
+def display_output(**data: str) -> nbformat.NotebookNode:
+    data_by_type = {kind.replace("_", "/"): text for kind, text in data.items()}
+    output: nbformat.NotebookNode = nbformat.v4.new_output("display_data", data=data_by_type)
     return output
 
 
-def executed(made: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    for place, cell in enumerate((cell for cell in made.cells if cell.cell_type == "code"), start=1):
+def executed(notebook_node: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    for place, cell in enumerate((cell for cell in notebook_node.cells if cell.cell_type == "code"), start=1):
         cell.execution_count = place
-    return made
+    return notebook_node
 
 
 @pytest.fixture
@@ -109,25 +109,25 @@ def course(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> Path:
         markdown(FOLDED),
     )
     second = notebook(markdown("# Week 2 · Memory"), code("1"), markdown("## 1 · Banks"), code("plots.banks(lanes)"))
-    for name, made in (("week01_threads", first), ("week02_memory", second)):
-        write(doubling.root / f"notebooks/1_architecture/{name}.ipynb", made)
+    for name, notebook_node in (("week01_threads", first), ("week02_memory", second)):
+        write(doubling.root / f"notebooks/1_architecture/{name}.ipynb", notebook_node)
     style, table = (
-        shown(text_html="<style>.kp { color: red }</style>", text_plain=""),
-        shown(text_html=TABLE, text_plain=""),
+        display_output(text_html="<style>.kp { color: red }</style>", text_plain=""),
+        display_output(text_html=TABLE, text_plain=""),
     )
-    second.cells[3].outputs = [shown(image_png=picture(1463), text_plain="")]
+    second.cells[3].outputs = [display_output(image_png=picture(1463), text_plain="")]
     first.cells[2].outputs = [style]
     first.cells[3].outputs = [
         stream("found "),
         stream(f"4 sectors {LONG}\n"),
         table,
-        shown(image_png=picture(), text_plain=""),
-        shown(
+        display_output(image_png=picture(), text_plain=""),
+        display_output(
             text_html='<pre style="x"><span style="color: #008000">yes</span></pre>', text_plain="\x1b[32myes\x1b[0m"
         ),
     ]
-    for name, made in (("week01_threads", first), ("week02_memory", second)):
-        write(doubling.root / f"book/1_architecture/{name}.ipynb", book.clean_executed(executed(made)))
+    for name, notebook_node in (("week01_threads", first), ("week02_memory", second)):
+        write(doubling.root / f"book/1_architecture/{name}.ipynb", book.clean_executed(executed(notebook_node)))
     (doubling.root / "results").mkdir(exist_ok=True)
     (doubling.root / "results/published.json").write_text(encode(PUBLISHED))
     (doubling.root / book.GLOSSARY).write_text(
@@ -136,20 +136,22 @@ def course(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> Path:
     return doubling.root
 
 
-def write(path: Path, made: nbformat.NotebookNode) -> None:
+def write(path: Path, notebook_node: nbformat.NotebookNode) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(made, path)
+    nbformat.write(notebook_node, path)
 
 
 def test_the_book_is_open_joined_and_small(course: Path) -> None:
-    made = nbformat.read(course / "book/1_architecture/week01_threads.ipynb", as_version=4)
-    assert made.cells[4].source == FOLDED.replace("<details>", "<details open>")
-    found, _, figure, _ = made.cells[3].outputs
-    assert found.text.startswith("found 4 sectors xxx")
-    small, given = (Image.open(io.BytesIO(base64.b64decode(one))) for one in (figure.data["image/png"], picture()))
-    assert small.mode == "P"
-    assert small.size == given.size
-    colours = [small.convert("RGB").getpixel(place) for place in ((150, 150), (1, 1), (150, 22))]
+    page = nbformat.read(course / "book/1_architecture/week01_threads.ipynb", as_version=4)
+    assert page.cells[4].source == FOLDED.replace("<details>", "<details open>")
+    joined, _, figure, _ = page.cells[3].outputs
+    assert joined.text.startswith("found 4 sectors xxx")
+    reduced, original = (
+        Image.open(io.BytesIO(base64.b64decode(encoded))) for encoded in (figure.data["image/png"], picture())
+    )
+    assert reduced.mode == "P"
+    assert reduced.size == original.size
+    colours = [reduced.convert("RGB").getpixel(place) for place in ((150, 150), (1, 1), (150, 22))]
     assert colours == [(193, 39, 45), (255, 255, 255), (51, 51, 51)]
     assert len(figure.data["image/png"]) < len(picture())
 
@@ -172,15 +174,15 @@ def test_a_course_in_order_has_no_findings(course: Path) -> None:
 
 def edit(change: Callable[[nbformat.NotebookNode], None]) -> Callable[[Path], None]:
     def changed(path: Path) -> None:
-        made = nbformat.read(path, as_version=4)
-        change(made)
-        nbformat.write(made, path)
+        notebook_node = nbformat.read(path, as_version=4)
+        change(notebook_node)
+        nbformat.write(notebook_node, path)
 
     return changed
 
 
-def says(source: str) -> Callable[[Path], None]:
-    return edit(lambda made: made.cells[4].update(source=source))
+def with_text(source: str) -> Callable[[Path], None]:
+    return edit(lambda notebook_node: notebook_node.cells[4].update(source=source))
 
 
 NOTEBOOK, BOOK = "notebooks/1_architecture/week01_threads.ipynb", "book/1_architecture/week01_threads.ipynb"
@@ -189,16 +191,28 @@ NOTEBOOK, BOOK = "notebooks/1_architecture/week01_threads.ipynb", "book/1_archit
 @pytest.mark.parametrize(
     ("file", "change", "found"),
     [
-        (NOTEBOOK, edit(lambda made: made.cells[2].update(execution_count=1)), [f"{NOTEBOOK} has outputs"]),
-        (NOTEBOOK, edit(lambda made: made.cells[3].outputs.append(stream("4"))), [f"{NOTEBOOK} has outputs"]),
         (
             NOTEBOOK,
-            says("It is 4."),
+            edit(lambda notebook_node: notebook_node.cells[2].update(execution_count=1)),
+            [f"{NOTEBOOK} has outputs"],
+        ),
+        (
+            NOTEBOOK,
+            edit(lambda notebook_node: notebook_node.cells[3].outputs.append(stream("4"))),
+            [f"{NOTEBOOK} has outputs"],
+        ),
+        (
+            NOTEBOOK,
+            with_text("It is 4."),
             [f'{NOTEBOOK}: "It is 4.…" follows a prediction', f"{BOOK} was made from an older version"],
         ),
-        (NOTEBOOK, says("## 2 · More"), [f"{BOOK} was made from an older version of the notebook"]),
-        (NOTEBOOK, says("**Predict.** And now?"), [f"{BOOK} was made from an older version of the notebook"]),
-        (BOOK, edit(lambda made: made.cells[3].update(execution_count=1)), [f"{BOOK} was not executed"]),
+        (NOTEBOOK, with_text("## 2 · More"), [f"{BOOK} was made from an older version of the notebook"]),
+        (NOTEBOOK, with_text("**Predict.** And now?"), [f"{BOOK} was made from an older version of the notebook"]),
+        (
+            BOOK,
+            edit(lambda notebook_node: notebook_node.cells[3].update(execution_count=1)),
+            [f"{BOOK} was not executed"],
+        ),
         (BOOK, Path.unlink, [f"{BOOK} is missing; python -m kernelpath.show.execute {NOTEBOOK}"]),
         (
             "book/1_architecture/week09_old.ipynb",
@@ -213,12 +227,10 @@ NOTEBOOK, BOOK = "notebooks/1_architecture/week01_threads.ipynb", "book/1_archit
         (book.GLOSSARY, lambda path: path.write_text("## b\n\n"), [f"{book.GLOSSARY}: b is not explained"]),
     ],
 )
-def test_what_is_not_in_order_is_found(
-    course: Path, file: str, change: Callable[[Path], None], found: list[str]
-) -> None:
+def test_disorder_is_reported(course: Path, file: str, change: Callable[[Path], None], expected: list[str]) -> None:
     change(course / file)
-    told = findings(course)
-    assert [one[: len(start)] for one, start in zip(told, found, strict=True)] == found
+    messages = findings(course)
+    assert [message[: len(start)] for message, start in zip(messages, expected, strict=True)] == expected
 
 
 def test_no_cell_of_the_book_shows_a_report_twice() -> None:
@@ -228,8 +240,8 @@ def test_no_cell_of_the_book_shows_a_report_twice() -> None:
 
 def test_an_error_in_the_book_is_found(course: Path) -> None:
     error = nbformat.v4.new_output("error", ename="ValueError", evalue="", traceback=[])
-    edit(lambda made: made.cells[3].outputs.append(error))(course / BOOK)
-    assert [one.partition(";")[0] for one in findings(course)] == [f"{BOOK} ends in an error"]
+    edit(lambda notebook_node: notebook_node.cells[3].outputs.append(error))(course / BOOK)
+    assert [message.partition(";")[0] for message in findings(course)] == [f"{BOOK} ends in an error"]
 
 
 def test_without_a_book_nothing_is_held_against_it(course: Path) -> None:
@@ -272,11 +284,11 @@ def test_each_week_leads_to_its_notebook_in_colab(course: Path, pages: Path, tmp
     page = (tmp_path / "public/week01_threads.html").read_text()
     target = "https://colab.research.google.com/github/owner/name/blob/public/week01_threads.ipynb"
     assert f'<a href="{target}">open in Colab</a>' in page
-    made = nbformat.read(tmp_path / "public/week01_threads.ipynb", as_version=4)
-    nbformat.validate(made)
-    given = nbformat.read(course / NOTEBOOK, as_version=4)
-    assert [cell.source for cell in made.cells[1:]] == [cell.source for cell in given.cells]
-    assert "git+https://github.com/owner/name'\n" in made.cells[0].source
+    published = nbformat.read(tmp_path / "public/week01_threads.ipynb", as_version=4)
+    nbformat.validate(published)
+    original = nbformat.read(course / NOTEBOOK, as_version=4)
+    assert [cell.source for cell in published.cells[1:]] == [cell.source for cell in original.cells]
+    assert "git+https://github.com/owner/name'\n" in published.cells[0].source
 
 
 @pytest.mark.parametrize("on_colab", [True, False])
@@ -301,8 +313,8 @@ def test_the_first_cell_installs_the_course_on_colab_and_nowhere_else(
     exec(cell, {"get_ipython": Shell})
     repository = "git+https://github.com/owner/name"
     packages = f"'warpcheck @ {repository}#subdirectory=warpcheck' 'kernelpath[all] @ {repository}'"
-    wanted = [f"pip install -q {packages}", f"kp new {colab.FOLDER}", f"cd -q {colab.FOLDER}"]
-    assert done == (wanted if on_colab else [])
+    expected = [f"pip install -q {packages}", f"kp new {colab.FOLDER}", f"cd -q {colab.FOLDER}"]
+    assert done == (expected if on_colab else [])
 
 
 @pytest.mark.parametrize(
@@ -355,7 +367,9 @@ def test_the_findings_name_kernels_and_lines_of_their_collections() -> None:
         assert len(published.collection(finding).commit) == 40
         assert finding.kernels
         assert finding.line > 0
-    assert {one.repository: published.faulty(one) < one.kernels for one in published.collections} == {
+    assert {
+        collection.repository: published.faulty(collection) < collection.kernels for collection in published.collections
+    } == {
         "NVIDIA/cuda-samples": True,
         "karpathy/llm.c": True,
         "siboehm/SGEMM_CUDA": True,
@@ -367,7 +381,7 @@ def test_the_findings_name_kernels_and_lines_of_their_collections() -> None:
         "pytorch/ao": True,
         "NX-AI/mlstm_kernels": True,
     }
-    assert {one.compiler for one in published.collections} == {"NVRTC", "Triton", "CuTe DSL"}
+    assert {collection.compiler for collection in published.collections} == {"NVRTC", "Triton", "CuTe DSL"}
 
 
 def test_the_command_writes_the_pages(course: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -401,14 +415,14 @@ def test_in_a_browser(pages: Path, browser: Browser, width: int, scheme: str) ->
     named = browser.run(f"{wider}.map(e => e.className.split(' ')[0] || 'pre')")
     assert named == {390: scrolled, 1280: scrolled[1:]}[width]
     assert browser.run("document.querySelector('.text_cell details').open")
-    drawn = "(() => { const i = document.querySelector('img'); return [i.naturalWidth, i.alt] })()"
-    assert browser.run(drawn) == [1000, "Figure: 1 · Who"]
+    image_query = "(() => { const i = document.querySelector('img'); return [i.naturalWidth, i.alt] })()"
+    assert browser.run(image_query) == [1000, "Figure: 1 · Who"]
     ink = "getComputedStyle(document.querySelector('.highlight .kr, .highlight .kt')).color"
     assert browser.run(ink) != browser.run("getComputedStyle(document.body).color")
     paper = browser.run("getComputedStyle(document.body).backgroundColor")
     assert paper == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 28)"}[scheme]
-    asked = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
-    assert [url for url in asked if not url.startswith("data:")] == [path.as_uri(), (pages / "search.js").as_uri()]
+    requested = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
+    assert [url for url in requested if not url.startswith("data:")] == [path.as_uri(), (pages / "search.js").as_uri()]
     assert [e for e in browser.events if e["method"] in ("Log.entryAdded", "Runtime.exceptionThrown")] == []
     assert browser.run(LOW_CONTRAST) == []
 
@@ -439,20 +453,20 @@ def test_the_search_finds_terms_sections_and_exercises(pages: Path, browser: Bro
     browser.open(pages / "week01_threads.html", 390, "light")
     browser.press("/", 191, "/")
     assert browser.run("document.activeElement.type + document.activeElement.value") == "search"
-    found = "[...document.querySelectorAll('#found li')].map(e => e.innerText)"
-    asked = {
+    results_query = "[...document.querySelectorAll('#found li')].map(e => e.innerText)"
+    searches = {
         "SECT": ["sector Glossary"],
         "memory": ["Week 2 · Memory Phase 1 · Architecture", "sector Glossary"],
         "next week": ["1 · Who Week 1 · Threads"],
         "doub": ["double Week 1 · Threads, Python"],
         "emory": ["nothing found"],
     }
-    for text, expected in asked.items():
+    for text, expected in searches.items():
         browser.run("document.querySelector('search input').value = ''")
         browser.send("Input.insertText", text=text)
-        assert browser.run(found)[: len(expected)] == expected
+        assert browser.run(results_query)[: len(expected)] == expected
     browser.press("Escape", 27)
-    assert browser.run(found) == []
+    assert browser.run(results_query) == []
     browser.send("Input.insertText", text="warp")
     browser.press("ArrowDown", 40)
     assert browser.run("document.activeElement.getAttribute('href')") == "glossary.html#warp"
@@ -476,14 +490,14 @@ def pressed_tab(browser: Browser) -> str:
 
 
 def test_the_text_around_unchanged_code_is_renewed_without_a_run() -> None:
-    before = notebook(markdown("Old."), code("1 + 1", shown(text_plain="2")), code("x = 3"))
+    before = notebook(markdown("Old."), code("1 + 1", display_output(text_plain="2")), code("x = 3"))
     after = notebook(markdown("New."), code("1 + 1"), markdown(FOLDED), code("x = 3"))
     for cell, name in zip(after.cells, ("cell-0", "cell-1", "cell-9", "cell-2"), strict=True):
         cell["id"] = name
-    found = book.update_text(after, executed(before))
-    assert found is not None
-    assert book.find_fault(after, found) == ""
-    assert [output.data["text/plain"] for output in found.cells[1].outputs] == ["2"]
+    updated = book.update_text(after, executed(before))
+    assert updated is not None
+    assert book.find_fault(after, updated) == ""
+    assert [output.data["text/plain"] for output in updated.cells[1].outputs] == ["2"]
     after.cells[1].source = "1 + 2"
     assert book.update_text(after, executed(before)) is None
 
@@ -522,16 +536,20 @@ def test_without_a_gpu_unchanged_cells_keep_what_a_gpu_showed(
     recorded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = nbformat.read(recorded / BOOK, as_version=4)
-    edit(lambda made: made.cells[3].update(source="notebook.hold(guess, 5, 'sectors')"))(recorded / NOTEBOOK)
-    edit(lambda made: made.cells.append(code("2")))(recorded / NOTEBOOK)
+    edit(lambda notebook_node: notebook_node.cells[3].update(source="notebook.hold(guess, 5, 'sectors')"))(
+        recorded / NOTEBOOK
+    )
+    edit(lambda notebook_node: notebook_node.cells.append(code("2")))(recorded / NOTEBOOK)
     assert run_execute(str(recorded / NOTEBOOK)) == 0
     after = nbformat.read(recorded / BOOK, as_version=4)
     assert after.cells[2].outputs == before.cells[2].outputs
     assert [after.cells[place].outputs[0].text for place in (3, 5)] == ["a laptop shows this\n"] * 2
     assert book.machine(after) == H200
     assert [book.machine(after.cells[place]) for place in (2, 3, 5)] == ["", book.NO_GPU, book.NO_GPU]
-    said = "there is no GPU here, so 1 unchanged cells keep what NVIDIA H200 showed, and 2 show what this machine does"
-    assert said in capsys.readouterr().out
+    message = (
+        "there is no GPU here, so 1 unchanged cells keep what NVIDIA H200 showed, and 2 show what this machine does"
+    )
+    assert message in capsys.readouterr().out
     assert findings(recorded) == []
     assert run_execute(str(recorded / NOTEBOOK)) == 0, "once more changes nothing"
     assert nbformat.read(recorded / BOOK, as_version=4).cells[2].outputs == before.cells[2].outputs
@@ -583,7 +601,7 @@ def test_without_a_gpu_questions_are_new_and_measurements_are_kept(
     """The wording of a question changes without a change of its cell."""
     question = code("notebook.ask('double', 0, ...)")
     question["id"] = "question"
-    edit(lambda made: made.cells.append(question))(recorded / NOTEBOOK)
+    edit(lambda notebook_node: notebook_node.cells.append(question))(recorded / NOTEBOOK)
     before = nbformat.read(recorded / BOOK, as_version=4)
     before.cells.append(question.copy())
     before.cells[-1].outputs = [stream("the old wording\n")]
@@ -593,8 +611,8 @@ def test_without_a_gpu_questions_are_new_and_measurements_are_kept(
     assert [after.cells[place].outputs for place in (2, 3)] == [before.cells[place].outputs for place in (2, 3)]
     assert after.cells[5].outputs[0].text == "a laptop shows this\n"
     assert (book.machine(after), book.machine(after.cells[5])) == (H200, "")
-    said = "so 2 unchanged cells keep what NVIDIA H200 showed, and 1 show what this machine does"
-    assert said in capsys.readouterr().out
+    message = "so 2 unchanged cells keep what NVIDIA H200 showed, and 1 show what this machine does"
+    assert message in capsys.readouterr().out
     assert findings(recorded) == []
 
 
@@ -603,12 +621,12 @@ def run_and_show_sources(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str
     runs: list[tuple[list[str], Path | None]] = []
 
     def run(
-        made: nbformat.NotebookNode, folder: Path, *, tree: str = "expert", reports: Path | None = None
+        notebook_node: nbformat.NotebookNode, folder: Path, *, tree: str = "expert", reports: Path | None = None
     ) -> nbformat.NotebookNode:
-        runs.append(([cell.source for cell in made.cells], reports))
-        for cell in made.cells:
+        runs.append(([cell.source for cell in notebook_node.cells], reports))
+        for cell in notebook_node.cells:
             cell.outputs = [stream(f"shows {cell.source}\n")]
-        return made
+        return notebook_node
 
     monkeypatch.setattr(execute, "run", run)
     return runs
@@ -617,13 +635,13 @@ def run_and_show_sources(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str
 def test_questions_are_renewed_without_a_run_of_other_cells(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     question = code("notebook.ask('double', 0, ...)")
     question["id"] = "question"
-    edit(lambda made: made.cells.append(question))(recorded / NOTEBOOK)
+    edit(lambda notebook_node: notebook_node.cells.append(question))(recorded / NOTEBOOK)
     before = nbformat.read(recorded / BOOK, as_version=4)
     before.cells.append(question.copy())
     before.cells[-1].outputs = [stream("the old wording\n")]
     write(recorded / BOOK, executed(before))
     runs = run_and_show_sources(monkeypatch)
-    edit(lambda made: made.cells[0].update(source="# Week 1 · Lanes"))(recorded / NOTEBOOK)
+    edit(lambda notebook_node: notebook_node.cells[0].update(source="# Week 1 · Lanes"))(recorded / NOTEBOOK)
     assert run_execute("--questions", str(recorded / NOTEBOOK)) == 0
     after = nbformat.read(recorded / BOOK, as_version=4)
     assert runs == [(["from kernelpath.show import notebook\n\nnotebook.setup()", question.source], None)]
@@ -632,7 +650,9 @@ def test_questions_are_renewed_without_a_run_of_other_cells(recorded: Path, monk
     assert after.cells[5].metadata == before.cells[5].metadata
     assert [after.cells[place].outputs for place in (2, 3)] == [before.cells[place].outputs for place in (2, 3)]
     assert (after.metadata, findings(recorded)) == (before.metadata, [])
-    edit(lambda made: made.cells[3].update(source="notebook.hold(guess, 5, 'sectors')"))(recorded / NOTEBOOK)
+    edit(lambda notebook_node: notebook_node.cells[3].update(source="notebook.hold(guess, 5, 'sectors')"))(
+        recorded / NOTEBOOK
+    )
     assert run_execute("--questions", str(recorded / NOTEBOOK)) == 1, "changed code has to be executed"
 
 
@@ -643,7 +663,7 @@ def test_chosen_cells_are_added_to_a_page_without_a_run_of_the_others(
     before = nbformat.read(recorded / BOOK, as_version=4)
     added = code("x + 1")
     added["id"] = "tiles-00"
-    edit(lambda made: made.cells.insert(3, added))(recorded / NOTEBOOK)
+    edit(lambda notebook_node: notebook_node.cells.insert(3, added))(recorded / NOTEBOOK)
     setup = before.cells[2]["id"]
     assert run_execute(str(recorded / NOTEBOOK), "--cells", setup, "tiles-*") == 0
     after = nbformat.read(recorded / BOOK, as_version=4)
@@ -660,7 +680,9 @@ def test_chosen_cells_are_added_to_a_page_without_a_run_of_the_others(
     assert run_execute(str(recorded / NOTEBOOK), "--cells", "tiles-*") == 0
     assert nbformat.read(recorded / BOOK, as_version=4).cells[3].outputs[0].text == "shows x + 1\n"
 
-    edit(lambda made: made.cells[4].update(source="notebook.hold(guess, 5, 'sectors')"))(recorded / NOTEBOOK)
+    edit(lambda notebook_node: notebook_node.cells[4].update(source="notebook.hold(guess, 5, 'sectors')"))(
+        recorded / NOTEBOOK
+    )
     assert run_execute(str(recorded / NOTEBOOK), "--cells", "tiles-*") == 1, "another cell has changed"
 
 
@@ -677,11 +699,14 @@ def test_reports_are_shown_again_without_a_grading(
     runs = run_and_show_sources(monkeypatch)
     saved: list[tuple[str, Report]] = []
     monkeypatch.setattr(graded, "save_report", lambda item, report, folder: saved.append((item.name, report)))
-    check, both = code('report = notebook.check("double")'), code('notebook.check("double")\nplots.banks(lanes)')
-    check["id"], both["id"] = "check", "both"
-    edit(lambda made: made.cells.extend([check, both]))(recorded / NOTEBOOK)
+    check, check_and_plot = (
+        code('report = notebook.check("double")'),
+        code('notebook.check("double")\nplots.banks(lanes)'),
+    )
+    check["id"], check_and_plot["id"] = "check", "both"
+    edit(lambda notebook_node: notebook_node.cells.extend([check, check_and_plot]))(recorded / NOTEBOOK)
     page = nbformat.read(recorded / BOOK, as_version=4)
-    page.cells += [check.copy(), both.copy()]
+    page.cells += [check.copy(), check_and_plot.copy()]
     for cell in page.cells[-2:]:
         cell.outputs = [stream("the old explanation\n")]
     page.metadata["kernelpath"]["date"] = "2026-11-28"
@@ -727,8 +752,8 @@ def test_on_a_gpu_everything_is_new(recorded: Path, monkeypatch: pytest.MonkeyPa
     assert book.provenance(after) == f"Executed on one NVIDIA B200 on {today} with torch 2.11.0."
     monkeypatch.setattr(execute, "gpu_name", lambda: "")
     assert run_execute(str(recorded / NOTEBOOK)) == 0
-    kept = book.provenance(nbformat.read(recorded / BOOK, as_version=4))
-    assert kept == book.provenance(after), "a run without a GPU keeps the outputs, and says what made them"
+    provenance = book.provenance(nbformat.read(recorded / BOOK, as_version=4))
+    assert provenance == book.provenance(after), "a run without a GPU keeps the outputs, and says what made them"
 
 
 @pytest.mark.parametrize(("gpu", "shows"), [("", "no GPU"), ("NVIDIA T4", "NVIDIA T4")])
@@ -785,6 +810,6 @@ def test_a_page_names_no_folder_of_the_machine_that_executed_it() -> None:
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
     )
     (cell,) = book.clean_executed(notebook).cells
-    shown = "torch/cuda/__init__.py:180: UserWarning: text\n"
-    assert cell.outputs[0].text == shown
-    assert cell.outputs[1].data == {"text/html": f"<pre>{shown}</pre>", "text/plain": shown}
+    display_output = "torch/cuda/__init__.py:180: UserWarning: text\n"
+    assert cell.outputs[0].text == display_output
+    assert cell.outputs[1].data == {"text/html": f"<pre>{display_output}</pre>", "text/plain": display_output}

@@ -100,12 +100,12 @@ def test_the_verdict_that_is_looked_for_is_found_behind_another(caller: Caller, 
     file = tmp_path / "w01b_vector_add.py"
     file.write_text(ENTRY.format("assert x.numel() > 1; return x + x"))
     first, behind = (
-        caller.call("w01b_vector_add", file, None, wanted=wanted) for wanted in (None, Verdict.WRONG_VALUES)
+        caller.call("w01b_vector_add", file, None, target_verdict=target) for target in (None, Verdict.WRONG_VALUES)
     )
     assert (first.verdict, first.label) == (Verdict.CRASHED, "n=1 offset=0")
     assert behind.verdict is Verdict.WRONG_VALUES
     assert caller.call("w01b_vector_add", file, behind.label).verdict is Verdict.WRONG_VALUES
-    nowhere = caller.call("w01b_vector_add", file, None, wanted=Verdict.RACE)
+    nowhere = caller.call("w01b_vector_add", file, None, target_verdict=Verdict.RACE)
     assert nowhere == first
 
 

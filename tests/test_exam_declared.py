@@ -17,9 +17,9 @@ from tests import selection
 EXAMS = [
     questions.find_exam(int(path.parent.name[0])) for path in sorted(registry.root().glob("checks/*/checkpoint.py"))
 ]
-POSED = [pytest.param(one, id=one.name) for exam in EXAMS for one in exam.checkpoint.questions]
+POSED = [pytest.param(template, id=template.name) for exam in EXAMS for template in exam.checkpoint.questions]
 
-ASKED = """\
+EXAM_TEXT = """\
 ## Week 1: lanes
 
 How many lanes have {warps} warps?
@@ -42,26 +42,26 @@ NUMBERS = Numbers({"warps": (2, 3, 4)}, lambda warps: {"lanes": 32 * warps}, unl
 TWISTS = (DeliverableVariant("one", registry.load(registry.find("matmul_tiled")), {}),)
 
 
-def declared(path: Path, text: str, **fields: object) -> Checkpoint:
+def read_checkpoint(path: Path, text: str, **fields: object) -> Checkpoint:
     path.write_text(text)
     return checkpoint.read(path, Checkpoint("double", TWISTS, **fields))  # type: ignore[arg-type]
 
 
 def test_a_question_is_read_with_its_numbers(tmp_path: Path) -> None:
-    found = declared(tmp_path / "checkpoint.md", ASKED, numbers={"lanes": NUMBERS})
-    (posed,) = found.questions
+    checkpoint = read_checkpoint(tmp_path / "checkpoint.md", EXAM_TEXT, numbers={"lanes": NUMBERS})
+    (posed,) = checkpoint.questions
     assert [(one.ask, one.answer) for one in posed.all_questions()] == [
         ("How many lanes have 2 warps?", 64),
         ("How many lanes have 4 warps?", 128),
     ]
     assert {posed.generate(seed).answer for seed in range(20)} == {64, 128}
-    (prompt,) = found.prompts
+    (prompt,) = checkpoint.prompts
     assert (prompt.ask, prompt.points) == ("Say why.", 3)
     assert [one.text for one in prompt.rubric] == ["the cause, and its test.", "the line."]
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "message"),
     [
         ("## Week 1: lanes", "## Week one", r':1: "## Week one" is not expected here; .*"## Week 3: name_of'),
         ("{warps} warps?", "{warp} warps?", "'warp'.* is not one of warps, lanes of lanes"),
@@ -70,22 +70,22 @@ def test_a_question_is_read_with_its_numbers(tmp_path: Path) -> None:
         ("- 1 point: the line.", "- one point", 'a prompt is followed by "Rubric:"'),
         ("Week 1: lanes", "Week 1: other", "no question is named lanes, for which checkpoint.py has numbers"),
         ("Written: essay", "Written: lanes", "two questions have the same name"),
-        (ASKED, "", "it has no question"),
+        (EXAM_TEXT, "", "it has no question"),
     ],
 )
-def test_a_mistake_is_named(tmp_path: Path, before: str, after: str, said: str) -> None:
-    assert before in ASKED
-    with pytest.raises(DeclarationError, match=said):
-        declared(tmp_path / "checkpoint.md", ASKED.replace(before, after), numbers={"lanes": NUMBERS})
+def test_a_mistake_is_named(tmp_path: Path, before: str, after: str, message: str) -> None:
+    assert before in EXAM_TEXT
+    with pytest.raises(DeclarationError, match=message):
+        read_checkpoint(tmp_path / "checkpoint.md", EXAM_TEXT.replace(before, after), numbers={"lanes": NUMBERS})
 
 
 def test_a_distractor_that_is_the_answer_is_refused(tmp_path: Path) -> None:
-    text = ASKED.replace("Answer: {lanes} within 1 %", "- [x] {lanes}\n- [ ] {sum}\n")
+    text = EXAM_TEXT.replace("Answer: {lanes} within 1 %", "- [x] {lanes}\n- [ ] {sum}\n")
     numbers = Numbers({"warps": (2, 32)}, lambda warps: {"lanes": 32 * warps, "sum": 32 + warps})
-    (posed,) = declared(tmp_path / "checkpoint.md", text, numbers={"lanes": numbers}).questions
+    (posed,) = read_checkpoint(tmp_path / "checkpoint.md", text, numbers={"lanes": numbers}).questions
     assert len(list(posed.all_questions())) == 2
-    again = Numbers({"warps": (2, 32)}, lambda warps: {"lanes": 32 * warps, "sum": 1056 - warps})
-    (posed,) = declared(tmp_path / "checkpoint.md", text, numbers={"lanes": again}).questions
+    colliding = Numbers({"warps": (2, 32)}, lambda warps: {"lanes": 32 * warps, "sum": 1056 - warps})
+    (posed,) = read_checkpoint(tmp_path / "checkpoint.md", text, numbers={"lanes": colliding}).questions
     with pytest.raises(DeclarationError, match="different choices"):
         list(posed.all_questions())
 
@@ -93,8 +93,8 @@ def test_a_distractor_that_is_the_answer_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("posed", POSED)
 def test_every_draw_is_a_question_with_a_sensible_answer(posed: QuestionTemplate) -> None:
     """No braces are left, no answer is negative or absurd, and a close guess is not taken for it."""
-    drawn = list(posed.all_questions())
-    for question in drawn:
+    questions = list(posed.all_questions())
+    for question in questions:
         text = " ".join((question.ask, question.why, *question.choices))
         assert "{" not in text
         if not isinstance(question.answer, str):
@@ -102,22 +102,24 @@ def test_every_draw_is_a_question_with_a_sensible_answer(posed: QuestionTemplate
             assert question.tolerance <= 0.01
             assert not question.accepts(1.03 * question.answer + 1e-3)
     if posed.numbers is not None:
-        assert len(drawn) >= 8
-        assert len({question.answer for question in drawn}) >= 5
+        assert len(questions) >= 8
+        assert len({question.answer for question in questions}) >= 5
 
 
 def test_answers_by_hand() -> None:
     """One draw of each template, worked out on paper."""
-    by_name = {one.name: one for exam in EXAMS for one in exam.checkpoint.questions}
+    by_name = {template.name: template for exam in EXAMS for template in exam.checkpoint.questions}
 
-    def near(value: float) -> object:
+    def approximately(value: float) -> object:
         return pytest.approx(value, rel=1e-4)
 
-    def answer(name: str, **drawn: float) -> object:
+    def answer(name: str, **chosen: float) -> object:
         posed = by_name[name]
         assert posed.numbers is not None
         values = next(
-            one for one in posed.numbers.all_values() if all(one[key] == value for key, value in drawn.items())
+            values
+            for values in posed.numbers.all_values()
+            if all(values[key] == value for key, value in chosen.items())
         )
         return posed._fill_in(values).answer
 
@@ -135,17 +137,17 @@ def test_answers_by_hand() -> None:
     assert answer("tile_traffic", size=1920, tile=32) == pytest.approx(40.33)
     assert answer("outputs_per_thread", rows=8, columns=12) == pytest.approx(0.2083)
     assert answer("least_time", inputs=2, millions=30, bandwidth=4500) == 40  # 180 MB
-    assert answer("decode", sequences=32, heads=8, tokens=8192, bandwidth=4000) == near(0.2684)  # 1.07 GB
-    assert answer("both_roofs", rows=16, width=4096, bandwidth=4000, peak=800) == near(8.454)  # 33.8 MB
-    assert answer("both_roofs", rows=2048, width=4096, bandwidth=4000, peak=800) == near(85.899)  # 68.7 GFLOP
-    assert answer("amdahl", step=100, kernel=12, times=4) == near(1.0989)  # 91 ms
-    assert answer("fused_range", step=8000, kernels=12, longest=90, others=60) == near(1.0899)  # 7,340 µs
-    assert answer("one_address", exponent=20, threads=256, nanoseconds=1.8) == near(7.3728)  # 4,096 turns
+    assert answer("decode", sequences=32, heads=8, tokens=8192, bandwidth=4000) == approximately(0.2684)  # 1.07 GB
+    assert answer("both_roofs", rows=16, width=4096, bandwidth=4000, peak=800) == approximately(8.454)  # 33.8 MB
+    assert answer("both_roofs", rows=2048, width=4096, bandwidth=4000, peak=800) == approximately(85.899)  # 68.7 GFLOP
+    assert answer("amdahl", step=100, kernel=12, times=4) == approximately(1.0989)  # 91 ms
+    assert answer("fused_range", step=8000, kernels=12, longest=90, others=60) == approximately(1.0899)  # 7,340 µs
+    assert answer("one_address", exponent=20, threads=256, nanoseconds=1.8) == approximately(7.3728)  # 4,096 turns
     assert answer("loads_in_flight", latency=800, bandwidth=4500, threads=1024) == 7  # 27,273 bytes, 6.7 loads
-    assert answer("privatized", exponent=28, blocks=264, bins=256) == near(3971.9)
+    assert answer("privatized", exponent=28, blocks=264, bins=256) == approximately(3971.9)
     assert answer("active_lanes", few=4, long=32, short=8) == 11  # (4 * 32 + 28 * 8) / 32
-    assert answer("fused_bytes", operators=6, second=1) == near(4.333)  # 13 of 3
-    assert answer("online", sum=10, rise=2) == near(2.3534)
+    assert answer("fused_bytes", operators=6, second=1) == approximately(4.333)  # 13 of 3
+    assert answer("online", sum=10, rise=2) == approximately(2.3534)
     assert answer("rows_in_registers", columns=8192, threads=256, more=32) == 4  # 64 registers, 16,384 a block
     assert answer("rows_in_registers", columns=16_384, threads=512, more=24) == 2  # 56 registers, 2.3 blocks fit
     assert answer("wavefronts", rows=16, columns=8) == 0.75
@@ -156,22 +158,22 @@ def test_answers_by_hand() -> None:
     assert answer("fragments", rows=32, columns=64) == 88  # 64 sums, 8 of A, 16 of B
     # phase 3
     assert answer("owned", block=2048, warps=4) == 16
-    assert answer("masked", columns=5000) == near(38.96)  # 3,192 of 8,192
-    assert answer("tuning_time", configurations=12, sizes=5, compile=0.8, trial=200) == near(21.6)
-    assert answer("broadcast_bytes", rows=2048, columns=512) == near(4.196)
+    assert answer("masked", columns=5000) == approximately(38.96)  # 3,192 of 8,192
+    assert answer("tuning_time", configurations=12, sizes=5, compile=0.8, trial=200) == approximately(21.6)
+    assert answer("broadcast_bytes", rows=2048, columns=512) == approximately(4.196)
     assert answer("row_registers", columns=5000, warps=8) == 32
-    assert answer("welford", first=100, mean=5.0, second=60, other=1.0) == near(600)  # 16 * 6000 / 160
-    assert answer("stripes", stripes=132, columns=4096) == near(8.651)
-    assert answer("backward_bytes", rows=16_384, columns=4096, bandwidth=4000) == near(100.66)
-    assert answer("intensity", rows=128, columns=256) == near(85.333)
+    assert answer("welford", first=100, mean=5.0, second=60, other=1.0) == approximately(600)  # 16 * 6000 / 160
+    assert answer("stripes", stripes=132, columns=4096) == approximately(8.651)
+    assert answer("backward_bytes", rows=16_384, columns=4096, bandwidth=4000) == approximately(100.66)
+    assert answer("intensity", rows=128, columns=256) == approximately(85.333)
     assert answer("wave", across=64, group=8) == 2.75  # 66 tiles of both against 8 and 16
     assert answer("tile_ring", rows=128, columns=256, depth=64, stages=4) == 192
-    assert answer("tail", rows=12, columns=17) == near(77.27)  # 204 tiles in two waves
+    assert answer("tail", rows=12, columns=17) == approximately(77.27)  # 204 tiles in two waves
     assert answer("int8_sum", depth=1000) == 24  # 16,384,000
-    assert answer("scores", batch=2, heads=16, tokens=8192) == near(4.295)
+    assert answer("scores", batch=2, heads=16, tokens=8192) == approximately(4.295)
     assert answer("causal", blocks=8) == 56.25
-    assert answer("rescaled", sum=8.0, before=2, after=3) == near(2.943)
-    assert answer("base_two", maximum=5.0, sum=4.0) == near(4.852)
+    assert answer("rescaled", sum=8.0, before=2, after=3) == approximately(2.943)
+    assert answer("base_two", maximum=5.0, sum=4.0) == approximately(4.852)
     assert answer("key_head", heads=32, kv_heads=8, head=13) == 3
     assert answer("backward_work", forward=0.8, rate=0.8) == 2.5
     # phase 5
@@ -181,18 +183,18 @@ def test_answers_by_hand() -> None:
     assert answer("swizzled_place", row=9, column=20) == 604  # 596 = 0b1001_010_100, row 1 of 8: vector 2 ^ 1
     assert answer("sum_held", lane=22, value=3) == 13  # group 5, second half
     assert answer("copies_each", rows=128, depth=64, threads=256) == 4
-    assert answer("edge_waste", m=129, n=130) == near(74.41)  # 16,770 of 65,536
+    assert answer("edge_waste", m=129, n=130) == approximately(74.41)  # 16,770 of 65,536
     assert answer("mma_per_stage", rows=64, columns=128, depth=64) == 256
     assert answer("stages_that_fit", rows=128, columns=256, depth=64) == 4  # 48 KiB each
     assert answer("bytes_expected", rows=128, columns=256, depth=64) == 49_152
     assert answer("phases_over", step=14, stages=4) == 3
-    assert answer("waves_of_tiles", rows=3000, columns=6144) == near(87.273)  # 576 tiles, 5 waves
+    assert answer("waves_of_tiles", rows=3000, columns=6144) == approximately(87.273)  # 576 tiles, 5 waves
     assert answer("multicast", rows=128, columns=256, depth=64, blocks=2) == 64
     assert answer("registers_moved", launched=168, kept=40) == 232
-    assert answer("peak_share", size=8192, microseconds=1700, peak=720) == near(89.83)
-    assert answer("attention_work", batch=4, heads=16, tokens=4096, head=128) == near(0.27488)
+    assert answer("peak_share", size=8192, microseconds=1700, peak=720) == approximately(89.83)
+    assert answer("attention_work", batch=4, heads=16, tokens=4096, head=128) == approximately(0.27488)
     assert answer("tensor_memory", columns=192) == 96
-    assert answer("padding_of_a_port", rows=33, columns=1000) == near(19.434)
+    assert answer("padding_of_a_port", rows=33, columns=1000) == approximately(19.434)
 
 
 # A phase whose kernels are compiled weekly has the mark.
@@ -213,9 +215,9 @@ def test_every_kernel_has_one_answer(exam: questions.Exam) -> None:
     assert list(invariants.reading_is_valid(exam.phase, exam.root)) == []
 
 
-def lines_of(one: ExecutedKernel, *texts: str) -> set[int]:
+def lines_of(kernel: ExecutedKernel, *texts: str) -> set[int]:
     """The numbers of the lines that hold these texts."""
-    return {number for number, line in enumerate(one.source.splitlines(), 1) if any(text in line for text in texts)}
+    return {number for number, line in enumerate(kernel.source.splitlines(), 1) if any(text in line for text in texts)}
 
 
 # The kind of each fault, and what its lines hold.
@@ -287,10 +289,10 @@ def test_faults_are_found_by_the_machine(pool: reading.KernelPool) -> None:
     """Each answer is where whoever planted the fault meant it."""
     assert len(pool.faults) >= 8
     stems = {path.stem for path in reading.kernel_files(pool.faults[0].path.parent)}
-    assert {one.path.stem for one in pool.faults} == stems & set(PLANTED)
-    for one in pool.faults:
-        kind, *texts = PLANTED[one.path.stem]
-        assert (one.kind, set(one.lines)) == (kind, lines_of(one, *texts)), one.path.stem
+    assert {kernel.path.stem for kernel in pool.faults} == stems & set(PLANTED)
+    for kernel in pool.faults:
+        kind, *texts = PLANTED[kernel.path.stem]
+        assert (kernel.kind, set(kernel.lines)) == (kind, lines_of(kernel, *texts)), kernel.path.stem
 
 
 def test_no_kernel_comes_twice() -> None:
@@ -300,12 +302,12 @@ def test_no_kernel_comes_twice() -> None:
 
 
 def test_pictures_are_counted_by_the_machine(pool: reading.KernelPool) -> None:
-    assert all(len({one.picture for one in family}) >= 6 for family in pool.families.values())
+    assert all(len({kernel.picture for kernel in family}) >= 6 for family in pool.families.values())
 
 
 def pictures(phase: int) -> dict[str, reading.Picture]:
     """Return the pictures of a phase by the names of their kernels."""
-    return {one.path.stem: one.picture for family in EXAMS[phase - 1].pool.families.values() for one in family}
+    return {kernel.path.stem: kernel.picture for family in EXAMS[phase - 1].pool.families.values() for kernel in family}
 
 
 def test_pictures_of_phase_1_by_hand() -> None:
@@ -338,15 +340,15 @@ def test_pictures_of_phase_2_by_hand() -> None:
 def test_every_learner_gets_one_right_picture_of_four(pool: reading.KernelPool) -> None:
     rights = set()
     for seed in range(50):
-        drawn = pool.sample_pictures(2, seed)
-        assert drawn[0][0] is not drawn[1][0]
-        for right, four in drawn:
+        choices = pool.sample_pictures(2, seed)
+        assert choices[0][0] is not choices[1][0]
+        for right, four in choices:
             rights.add(right.path.stem)
-            assert len({one.picture for one in four}) == 4
+            assert len({kernel.picture for kernel in four}) == 4
             assert four.count(right) == 1
-            assert {one.family for one in four} == {right.family}
+            assert {kernel.family for kernel in four} == {right.family}
     assert len(rights) > 12
-    assert len({tuple(one.path.stem for one in pool.sample_faults(3, seed)) for seed in range(50)}) > 30
+    assert len({tuple(kernel.path.stem for kernel in pool.sample_faults(3, seed)) for seed in range(50)}) > 30
 
 
 def test_a_launch_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -64,84 +64,84 @@ def values(output: messages.Output) -> list[float]:
 
 
 def test_an_output_is_what_the_kernel_wrote(submission: Submission) -> None:
-    ran = submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
-    assert isinstance(ran, messages.LaunchResult)
-    assert [(number, content) for number, content in ran.changed] == [(0, X.tobytes())]
-    assert ran.cost > 0
-    ended = submission.end(strided(0))
-    assert values(ended.outputs[0]) == [1, 2, 3, 4]
-    assert (ended.mutated, ended.failed) == ([], None)
-    assert [(note.kernel, note.arguments, note.host) for note in ended.transcript] == [
+    result = submission.launch("copy", 4, on=[-1, 0], storages=[fresh(0)])
+    assert isinstance(result, messages.LaunchResult)
+    assert [(number, content) for number, content in result.changed] == [(0, X.tobytes())]
+    assert result.cost > 0
+    end = submission.end(strided(0))
+    assert values(end.outputs[0]) == [1, 2, 3, 4]
+    assert (end.mutated, end.failed) == ([], None)
+    assert [(note.kernel, note.arguments, note.host) for note in end.transcript] == [
         ("copy", ["input 0 (16 bytes) + 0", "tensor 0 (16 bytes) + 0", "4"], [])
     ]
 
 
 def test_an_output_that_no_kernel_was_given_is_not_its_work(submission: Submission) -> None:
-    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
+    submission.launch("copy", 4, on=[-1, 0], storages=[fresh(0)])
     assert submission.end(strided(7)).outputs[0] == messages.Output(b"", NOT_FROM_KERNEL)
 
 
 def test_an_output_that_the_host_changed_after_the_last_kernel_is_not_its_work(submission: Submission) -> None:
-    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
-    ended = submission.end(strided(0), written=[written(0, [1, 2, 3, 5])])
-    assert ended.outputs[0] == messages.Output(b"", CHANGED_BY_HOST)
-    assert values(submission.end(strided(0)).outputs[0]) == [1, 2, 3, 4], "a change is told in its own case alone"
+    submission.launch("copy", 4, on=[-1, 0], storages=[fresh(0)])
+    end = submission.end(strided(0), written=[written(0, [1, 2, 3, 5])])
+    assert end.outputs[0] == messages.Output(b"", CHANGED_BY_HOST)
+    assert values(submission.end(strided(0)).outputs[0]) == [1, 2, 3, 4], "a change is reported in its own case only"
 
 
 def test_what_the_host_changes_beside_the_output_is_no_fault(submission: Submission) -> None:
-    submission.launch("copy", 2, on=[-1, 0], told=[fresh(0)])
+    submission.launch("copy", 2, on=[-1, 0], storages=[fresh(0)])
     view = messages.TensorRef(0, "float32", [2], [1], 0)
     assert values(submission.end(view, written=[written(0, [1, 2, 9, 9])]).outputs[0]) == [1, 2]
 
 
-def test_what_the_host_wrote_before_a_launch_is_told_in_the_transcript(submission: Submission) -> None:
-    def told(content: list[float]) -> Any:
+def test_the_transcript_holds_what_the_host_wrote_before_a_launch(submission: Submission) -> None:
+    def entry_after_writing(content: list[float]) -> Any:
         submission.begin({-1: X})
-        submission.launch("nothing", on=[3], told=[written(3, content)])
+        submission.launch("nothing", on=[3], storages=[written(3, content)])
         (note,) = submission.end().transcript
         return note.host
 
-    told([0, 0, 0, 0])
-    assert told([0, 0, 0, 0]) == told([0, 0, 0, 0])
-    first, second = told([1, 0, 0, 0]), told([2, 0, 0, 0])
+    entry_after_writing([0, 0, 0, 0])
+    assert entry_after_writing([0, 0, 0, 0]) == entry_after_writing([0, 0, 0, 0])
+    first, second = entry_after_writing([1, 0, 0, 0]), entry_after_writing([2, 0, 0, 0])
     assert [name for name, _ in first] == ["tensor3"]
     assert first != second
 
 
-def test_a_change_of_the_host_is_told_once(submission: Submission) -> None:
-    submission.launch("nothing", on=[3], told=[written(3, [1, 2, 3, 4])])
+def test_a_change_of_the_host_is_reported_once(submission: Submission) -> None:
+    submission.launch("nothing", on=[3], storages=[written(3, [1, 2, 3, 4])])
     submission.launch("nothing", on=[3])
     assert [len(note.host) for note in submission.end().transcript] == [1, 0]
 
 
 @pytest.mark.parametrize("way", ["in one without it", "in one that is refused"])
-def test_bytes_told_again_before_a_launch_sees_them_are_still_the_hosts(submission: Submission, way: str) -> None:
+def test_bytes_announced_twice_before_a_launch_count_as_written_by_the_host(submission: Submission, way: str) -> None:
     """Told a second time they differ from nothing, for any values."""
 
     def digests(content: list[float]) -> set[str]:
         submission.begin({-1: X})
-        submission.launch("nothing", on=[3], told=[written(3, [0, 0, 0, 0])])
-        told = [written(3, content)]
-        submission.launch("nothing", on=[-1] if way == "in one without it" else [3, 77], told=told)
-        submission.launch("nothing", on=[3], told=told)
-        ((_, found),) = submission.end().transcript[-1].host
-        return set(found.split())
+        submission.launch("nothing", on=[3], storages=[written(3, [0, 0, 0, 0])])
+        storages = [written(3, content)]
+        submission.launch("nothing", on=[-1] if way == "in one without it" else [3, 77], storages=storages)
+        submission.launch("nothing", on=[3], storages=storages)
+        ((_, names),) = submission.end().transcript[-1].host
+        return set(names.split())
 
     assert digests([1, 2, 3, 4]) == digests([1, 2, 3, 4])
     assert not digests([1, 2, 3, 4]) & digests([5, 6, 7, 8])
 
 
-def test_an_input_that_a_kernel_changes_is_told(submission: Submission) -> None:
+def test_an_input_that_a_kernel_changes_is_reported(submission: Submission) -> None:
     submission.launch("add_one", on=[-1])
     assert submission.end().mutated == [-1]
 
 
-def test_an_input_changed_and_put_back_is_not_mutated_but_told(submission: Submission) -> None:
-    submission.launch("copy", 4, on=[-1, 0], told=[written(-1, [9, 9, 9, 9]), fresh(0)])
-    ended = submission.end(strided(0), written=[written(-1, X)])
-    assert ended.mutated == []
-    assert values(ended.outputs[0]) == [9, 9, 9, 9]
-    assert [name for name, _ in ended.transcript[0].host] == ["tensor-1"]
+def test_an_input_that_is_changed_and_restored_is_only_in_the_transcript(submission: Submission) -> None:
+    submission.launch("copy", 4, on=[-1, 0], storages=[written(-1, [9, 9, 9, 9]), fresh(0)])
+    end = submission.end(strided(0), written=[written(-1, X)])
+    assert end.mutated == []
+    assert values(end.outputs[0]) == [9, 9, 9, 9]
+    assert [name for name, _ in end.transcript[0].host] == ["tensor-1"]
 
 
 def test_an_input_that_the_host_changes_after_the_last_kernel_is_mutated(submission: Submission) -> None:
@@ -153,14 +153,14 @@ def test_an_input_that_the_host_changes_after_the_last_kernel_is_mutated(submiss
 
 
 def test_bytes_that_nothing_wrote_come_out_as_poison(submission: Submission) -> None:
-    submission.launch("copy", 3, on=[-1, 0], told=[fresh(0)])
+    submission.launch("copy", 3, on=[-1, 0], storages=[fresh(0)])
     content = submission.end(strided(0)).outputs[0].content
     assert np.frombuffer(content, np.float32)[:3].tolist() == [1, 2, 3]
     assert np.frombuffer(content, np.uint16)[6:].tolist() == [messages.POISON, messages.POISON]
 
 
 def test_reading_what_nothing_wrote_is_a_fault(submission: Submission) -> None:
-    failed = submission.launch("copy", 4, on=[0, 1], told=[fresh(0), fresh(1)])
+    failed = submission.launch("copy", 4, on=[0, 1], storages=[fresh(0), fresh(1)])
     assert isinstance(failed, messages.Failed)
     assert (failed.kind, failed.kernel, failed.file) == ("UNINITIALIZED", "copy", "kernels.cu")
     assert submission.end().failed == failed
@@ -168,33 +168,33 @@ def test_reading_what_nothing_wrote_is_a_fault(submission: Submission) -> None:
 
 @pytest.mark.parametrize("content", [X.tolist(), [0, 0, 0, 0]])
 def test_what_the_host_wrote_may_be_read(submission: Submission, content: list[float]) -> None:
-    submission.launch("nothing", on=[0], told=[fresh(0)])
-    submission.launch("copy", 4, on=[0, 1], told=[written(0, content), fresh(1)])
+    submission.launch("nothing", on=[0], storages=[fresh(0)])
+    submission.launch("copy", 4, on=[0, 1], storages=[written(0, content), fresh(1)])
     assert values(submission.end(strided(1)).outputs[0]) == content
 
 
 def test_a_storage_lives_from_call_to_call(submission: Submission) -> None:
-    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
+    submission.launch("copy", 4, on=[-1, 0], storages=[fresh(0)])
     submission.begin({-2: X})
     submission.launch("add_one", on=[0])
     assert values(submission.end(strided(0)).outputs[0]) == [2, 3, 4, 5]
 
 
 def test_a_number_that_was_dropped_is_a_new_storage(submission: Submission) -> None:
-    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
-    failed = submission.launch("copy", 4, on=[0, 1], told=[fresh(0), fresh(1)], dropped=[0])
+    submission.launch("copy", 4, on=[-1, 0], storages=[fresh(0)])
+    failed = submission.launch("copy", 4, on=[0, 1], storages=[fresh(0), fresh(1)], dropped=[0])
     assert isinstance(failed, messages.Failed)
     assert failed.kind == "UNINITIALIZED"
 
 
 def test_an_output_of_a_storage_that_was_dropped_is_nobodys_work(submission: Submission) -> None:
-    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
+    submission.launch("copy", 4, on=[-1, 0], storages=[fresh(0)])
     submission.launch("nothing", on=[-1], dropped=[0])
     assert submission.end(strided(0)).outputs[0].fault == NOT_FROM_KERNEL
 
 
 def test_who_wrote_a_byte_is_known(submission: Submission) -> None:
-    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
+    submission.launch("copy", 4, on=[-1, 0], storages=[fresh(0)])
     ask = submission.machine.ask
     writer = ask(messages.GetLastWriter(submission.number, 0, 4 * 2), messages.LastWriter)
     assert (writer.thread, writer.block, writer.file, writer.line) == ("2", "0", "kernels.cu", 3)
@@ -203,31 +203,31 @@ def test_who_wrote_a_byte_is_known(submission: Submission) -> None:
 
 
 def test_statics_begin_anew_for_another_client_and_live_for_this_one(machine: Served, submission: Submission) -> None:
-    def counted(submission: Submission) -> int:
-        ran = submission.launch("count", on=[0], told=[written(0, [0, 0, 0, 0])], block=1)
-        assert isinstance(ran, messages.LaunchResult)
-        return int(np.frombuffer(ran.changed[0][1], np.int32)[0])
+    def count_calls(submission: Submission) -> int:
+        result = submission.launch("count", on=[0], storages=[written(0, [0, 0, 0, 0])], block=1)
+        assert isinstance(result, messages.LaunchResult)
+        return int(np.frombuffer(result.changed[0][1], np.int32)[0])
 
-    assert [counted(submission), counted(submission)] == [1, 2]
-    other = machine.attach()
-    other.load()
-    other.begin()
-    assert counted(other) == 1
+    assert [count_calls(submission), count_calls(submission)] == [1, 2]
+    second_client = machine.attach()
+    second_client.load()
+    second_client.begin()
+    assert count_calls(second_client) == 1
 
 
 def test_clients_do_not_see_each_others_storages(machine: Served, submission: Submission) -> None:
-    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
-    other = machine.attach()
-    other.load()
-    other.begin({-1: floats(5, 6, 7, 8)})
+    submission.launch("copy", 4, on=[-1, 0], storages=[fresh(0)])
+    second_client = machine.attach()
+    second_client.load()
+    second_client.begin({-1: floats(5, 6, 7, 8)})
     for number in (-1, 0):
-        other.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
-        answer = other.launch("nothing", on=[number])
+        second_client.launch("copy", 4, on=[-1, 0], storages=[fresh(0)])
+        answer = second_client.launch("nothing", on=[number])
         assert isinstance(answer, messages.LaunchResult)
-    assert values(other.end(strided(0)).outputs[0]) == [5, 6, 7, 8]
+    assert values(second_client.end(strided(0)).outputs[0]) == [5, 6, 7, 8]
     assert values(submission.end(strided(0)).outputs[0]) == [1, 2, 3, 4]
-    other.begin()
-    assert other.end(strided(3)).outputs[0].fault == NOT_FROM_KERNEL
+    second_client.begin()
+    assert second_client.end(strided(3)).outputs[0].fault == NOT_FROM_KERNEL
 
 
 # What a kernel may know
@@ -239,8 +239,8 @@ def transcript(submission: Submission) -> list[messages.LaunchEntry]:
 
 @pytest.mark.parametrize("trick", ["alignment", "unnamed", "twice", "refused", "no content", "modules", "memory"])
 def test_two_launches_with_the_same_transcript_give_the_same(machine: Served, trick: str) -> None:
-    """What a kernel learns from addresses, it learns from the transcript, whatever the host does to move them."""
-    kept = []
+    """A kernel learns from addresses only what the transcript shows, whatever the host does to move storages."""
+    allocations = []
 
     def launch(tricks: bool) -> tuple[list[Any], int]:
         submission = machine.attach()
@@ -250,23 +250,23 @@ def test_two_launches_with_the_same_transcript_give_the_same(machine: Served, tr
             for number in range(20):
                 submission.ask(messages.LoadPtx(f"{SMALL}// {number}", None))
         if tricks and trick == "memory":
-            kept.append(np.ones(1 << 22, np.uint8))
-        told = [written(0, X, 64 * tricks if trick == "alignment" else 0), written(1, X)]
+            allocations.append(np.ones(1 << 22, np.uint8))
+        storages = [written(0, X, 64 * tricks if trick == "alignment" else 0), written(1, X)]
         if tricks and trick == "refused":
-            submission.launch("nothing", on=[5, 77], told=[fresh(5, 1 << 20)])
+            submission.launch("nothing", on=[5, 77], storages=[fresh(5, 1 << 20)])
         if tricks and trick == "no content":
-            submission.launch("nothing", on=[5], told=[messages.Storage(5, 1 << 20, 0, None, False)])
+            submission.launch("nothing", on=[5], storages=[messages.Storage(5, 1 << 20, 0, None, False)])
         if tricks and trick in ("unnamed", "twice"):
             extra = 9 if trick == "unnamed" else 1
-            submission.launch("nothing", on=[1], told=[fresh(extra, 1 << 20), fresh(1)])
-        ran = submission.launch("distance", on=[0, 1, 2], told=[*told, written(2, [0, 0, 0, 0])], block=1)
-        assert isinstance(ran, messages.LaunchResult)
+            submission.launch("nothing", on=[1], storages=[fresh(extra, 1 << 20), fresh(1)])
+        result = submission.launch("distance", on=[0, 1, 2], storages=[*storages, written(2, [0, 0, 0, 0])], block=1)
+        assert isinstance(result, messages.LaunchResult)
         notes = transcript(submission)
-        return notes, int(np.frombuffer(ran.changed[0][1], np.int64)[0])
+        return notes, int(np.frombuffer(result.changed[0][1], np.int64)[0])
 
-    (first, low), (second, other) = launch(False), launch(True)
+    (first, low), (second, second_low) = launch(False), launch(True)
     assert low > 0
-    assert first != second or low == other
+    assert first != second or low == second_low
 
 
 SMALL = ".version 8.0\n.target sm_80\n.address_size 64\n.entry f() {ret;}"
@@ -279,9 +279,9 @@ def test_variables_lie_where_the_transcript_says(machine: Served) -> None:
         for number in range(count):
             submission.ask(messages.LoadPtx(f"{SMALL}// {number}", None))
         submission.begin({-1: X})
-        ran = submission.launch("variable", on=[-1, 0], told=[fresh(0)], block=1)
-        assert isinstance(ran, messages.LaunchResult)
-        return int(np.frombuffer(ran.changed[0][1], np.int64)[0])
+        result = submission.launch("variable", on=[-1, 0], storages=[fresh(0)], block=1)
+        assert isinstance(result, messages.LaunchResult)
+        return int(np.frombuffer(result.changed[0][1], np.int64)[0])
 
     assert launch(0) == launch(7)
 
@@ -290,18 +290,18 @@ def test_equal_texts_are_one_module(submission: Submission) -> None:
     """Variables of their own would tell a kernel which of them was launched, and no transcript would show it."""
     numbers = [submission.ask(messages.LoadPtx(SMALL, source)) for source in (None, "one.cu", "other.cu")]
     assert {number.module for number in numbers if isinstance(number, messages.Loaded)} == {1}
-    other = submission.ask(messages.LoadPtx(SMALL + "// another", None))
-    assert isinstance(other, messages.Loaded)
-    assert other.module == 2
+    other_text = submission.ask(messages.LoadPtx(SMALL + "// another", None))
+    assert isinstance(other_text, messages.Loaded)
+    assert other_text.module == 2
 
 
 def test_what_is_fresh_again_is_in_the_transcript(submission: Submission) -> None:
-    """Whether a kernel finds what an earlier one left is for the host to choose."""
+    """The host chooses whether a kernel finds the values that an earlier kernel left."""
 
-    def notes(told: Sequence[messages.Storage]) -> Sequence[messages.LaunchEntry]:
+    def notes(storages: Sequence[messages.Storage]) -> Sequence[messages.LaunchEntry]:
         submission.begin({-1: X})
-        submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
-        submission.launch("nothing", on=[0], told=told)
+        submission.launch("copy", 4, on=[-1, 0], storages=[fresh(0)])
+        submission.launch("nothing", on=[0], storages=storages)
         return submission.end().transcript
 
     assert notes([]) != notes([fresh(0)])
@@ -310,7 +310,7 @@ def test_what_is_fresh_again_is_in_the_transcript(submission: Submission) -> Non
 def test_the_size_of_a_storage_is_in_the_transcript(submission: Submission) -> None:
     def noted(nbytes: int) -> Sequence[messages.LaunchEntry]:
         submission.begin()
-        submission.launch("nothing", on=[5], told=[fresh(5, nbytes)])
+        submission.launch("nothing", on=[5], storages=[fresh(5, nbytes)])
         return submission.end().transcript
 
     assert noted(64) != noted(1 << 20)
@@ -327,16 +327,16 @@ def test_the_compiler_of_a_refused_launch_is_known(submission: Submission) -> No
 
 
 def test_a_launch_that_was_refused_does_not_spoil_the_next(submission: Submission) -> None:
-    refused = submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)], block=4096)
+    refused = submission.launch("copy", 4, on=[-1, 0], storages=[fresh(0)], block=4096)
     assert isinstance(refused, messages.Failed)
     assert refused.kind == "REFUSED"
-    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
+    submission.launch("copy", 4, on=[-1, 0], storages=[fresh(0)])
     assert values(submission.end(strided(0)).outputs[0]) == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("again", [fresh(0), fresh(0, 32)], ids=["told again", "of another size"])
-def test_where_a_storage_was_is_free_once_it_is_replaced(
-    submission: Submission, again: messages.Storage, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("replacement", [fresh(0), fresh(0, 32)], ids=["told again", "of another size"])
+def test_memory_of_a_replaced_storage_is_free(
+    submission: Submission, replacement: messages.Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = np.zeros((2, 64), np.uint8)
     places = [here, there, here]
@@ -346,10 +346,10 @@ def test_where_a_storage_was_is_free_once_it_is_replaced(
         return places.pop(0)[:nbytes] if nbytes <= 64 else elsewhere(space, nbytes, alignment)  # but for variables
 
     monkeypatch.setattr(AddressSpace, "place", place)
-    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)], block=4096)
-    submission.launch("copy", 4, on=[-1, 0], told=[again])
-    ran = submission.launch("add_one", on=[1], told=[written(1, X)])
-    assert isinstance(ran, messages.LaunchResult), ran
+    submission.launch("copy", 4, on=[-1, 0], storages=[fresh(0)], block=4096)
+    submission.launch("copy", 4, on=[-1, 0], storages=[replacement])
+    result = submission.launch("add_one", on=[1], storages=[written(1, X)])
+    assert isinstance(result, messages.LaunchResult), result
     assert places == []
 
 
@@ -399,16 +399,18 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("asked", REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_is_refused_and_the_client_goes_on(submission: Submission, asked: messages.Message) -> None:
-    refused = submission.ask(asked)
+@pytest.mark.parametrize("request_message", REFUSED.values(), ids=REFUSED)
+def test_an_impossible_request_is_refused_and_the_client_goes_on(
+    submission: Submission, request_message: messages.Message
+) -> None:
+    refused = submission.ask(request_message)
     assert isinstance(refused, messages.Failed)
     assert refused.kind == "REFUSED"
     assert refused.text
-    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
-    ended = submission.end(strided(0))
-    assert values(ended.outputs[0]) == [1, 2, 3, 4]
-    assert ended.failed is None
+    submission.launch("copy", 4, on=[-1, 0], storages=[fresh(0)])
+    end = submission.end(strided(0))
+    assert values(end.outputs[0]) == [1, 2, 3, 4]
+    assert end.failed is None
 
 
 DEADLY: dict[str, Any] = {
@@ -427,15 +429,15 @@ OUTPUTS = {
 }
 
 
-@pytest.mark.parametrize("asked", DEADLY.values(), ids=DEADLY)
-def test_no_request_ends_the_machine(another: Served, asked: messages.Message) -> None:
-    hostile, other = another.attach(), another.attach()
-    for one in (hostile, other):
-        one.load()
-        one.begin({-1: X})
-    hostile.wire.send(asked)
-    other.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
-    assert values(other.end(strided(0)).outputs[0]) == [1, 2, 3, 4]
+@pytest.mark.parametrize("request_message", DEADLY.values(), ids=DEADLY)
+def test_no_request_ends_the_machine(another: Served, request_message: messages.Message) -> None:
+    hostile, second_client = another.attach(), another.attach()
+    for client in (hostile, second_client):
+        client.load()
+        client.begin({-1: X})
+    hostile.wire.send(request_message)
+    second_client.launch("copy", 4, on=[-1, 0], storages=[fresh(0)])
+    assert values(second_client.end(strided(0)).outputs[0]) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("output", OUTPUTS.values(), ids=OUTPUTS)
@@ -466,7 +468,7 @@ def test_a_client_that_sends_garbage_is_told_as_forged_and_the_others_are_served
     hostile = machine.attach()
     hostile.begin({-1: X})
     hostile.connection.sendall(garbage)
-    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
+    submission.launch("copy", 4, on=[-1, 0], storages=[fresh(0)])
     assert values(submission.end(strided(0)).outputs[0]) == [1, 2, 3, 4]
     failed = machine.ask(messages.End(hostile.number, ()), messages.CaseReport).failed
     assert failed is not None

@@ -182,7 +182,7 @@ def told(
     words = np.array(content, np.int64).tobytes()
     targets = [target or messages.Storage(3, 16, 0, bytes(16), False), messages.Storage(5, 16, 0, bytes(16), False)]
     storage = messages.Storage(4, len(words), 0, words, False, links)
-    answer = submission.launch("nothing", on=[4], told=[storage, *targets], dropped=[3, 4, 5], reachable=[3, 5])
+    answer = submission.launch("nothing", on=[4], storages=[storage, *targets], dropped=[3, 4, 5], reachable=[3, 5])
     assert isinstance(answer, messages.LaunchResult), answer
     digests = dict(submission.end().transcript[0].host)["tensor4"]
     return digests.split()[-1]
@@ -285,7 +285,7 @@ def test_addresses_that_no_honest_client_tells(submission: Submission, content: 
     submission.begin()
     words = np.array(content, np.int64).tobytes()
     storages = [messages.Storage(3, 16, 0, bytes(16), False), messages.Storage(4, 16, 0, words, False, links)]
-    answer = submission.launch("nothing", on=[4], told=storages)
+    answer = submission.launch("nothing", on=[4], storages=storages)
     assert isinstance(answer, messages.Failed)
     assert answer.kind == "REFUSED"
 
