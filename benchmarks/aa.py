@@ -1,8 +1,9 @@
-"""A/A test: how often is the same kernel, on both sides, called faster or slower? At most 1 run in 100 is the promise.
+"""Run an A/A test: how often does the grader call the same kernel, on both sides, faster or slower?
 
     python benchmarks/aa.py --runs 100 --json results/h200_aa.json
 
-Each run is one grading: fresh buffers at other places in memory, rounds as the grader takes them, one verdict.
+The grader promises at most 1 run in 100. Each run is one grading: fresh buffers at other addresses, rounds as the
+grader takes them, and one verdict.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ KERNELS: dict[str, tuple[Kernel, tuple[int, ...], bool]] = {
 
 
 def contestants(stopwatch: Stopwatch, kernel: Kernel, sets: list[torch.Tensor], graph: bool) -> list[Kernel]:
-    """The same kernel twice: two functions of an input set, or two graphs over all the sets."""
+    """Return the kernel twice: as two functions of an input set, or as two graphs over all sets."""
     if not graph:
         return [kernel, kernel]
     replays = [stopwatch.graph(lambda index: kernel(sets[index % len(sets)]), LAUNCHES) for _ in range(2)]
-    return [partial(_replayed, replay) for replay in replays]
+    return [partial(_replay, replay) for replay in replays]
 
 
-def _replayed(replay: Callable[[], Any], _: torch.Tensor) -> Any:
+def _replay(replay: Callable[[], Any], _: torch.Tensor) -> Any:
     return replay()
 
 
-def contest(stopwatch: Stopwatch, kernel: Kernel, shape: tuple[int, ...], graph: bool) -> dict[str, Any]:
-    """One run: the verdict "faster", "slower" or "equal", the interval, and the round-to-round autocorrelation."""
+def time_run(stopwatch: Stopwatch, kernel: Kernel, shape: tuple[int, ...], graph: bool) -> dict[str, Any]:
+    """Time one run. Return the verdict "faster", "slower" or "equal", the interval, and the autocorrelation."""
     padding = [torch.empty(random.randrange(1 << 26), dtype=torch.uint8, device=stopwatch.device) for _ in range(3)]
     sets = [torch.randn(shape, dtype=torch.bfloat16, device=stopwatch.device) for _ in range(10 if graph else 3)]
     del padding[1]
@@ -59,16 +60,16 @@ def contest(stopwatch: Stopwatch, kernel: Kernel, shape: tuple[int, ...], graph:
     for look in LOOKS:
         for index in range(len(seconds), look):
             turn = implementation_order(index, 2)
-            timed, _ = stopwatch.round([partial(pair[who], sets[index % len(sets)]) for who in turn])
+            timed, _ = stopwatch.round([partial(pair[side], sets[index % len(sets)]) for side in turn])
             seconds.append((timed[turn.index(0)], timed[turn.index(1)]))
         baseline, submission = map(list, zip(*seconds, strict=True))
-        found = paired_ratio(baseline, submission)
-        if is_settled(found, [1.0]):
+        ratio = paired_ratio(baseline, submission)
+        if is_settled(ratio, [1.0]):
             break
     logs = np.log(np.divide(baseline, submission))
     return {
-        "verdict": "faster" if found.low > 1 else "slower" if found.high < 1 else "equal",
-        "interval": [round(bound, 6) for bound in (found.low, found.median, found.high)],
+        "verdict": "faster" if ratio.low > 1 else "slower" if ratio.high < 1 else "equal",
+        "interval": [round(bound, 6) for bound in (ratio.low, ratio.median, ratio.high)],
         "seconds": round(float(np.median(submission)) / (LAUNCHES if graph else 1), 10),
         "rounds": len(seconds),
         "autocorrelation": round(float(np.corrcoef(logs[:-1], logs[1:])[0, 1]), 4),
@@ -82,7 +83,9 @@ def main() -> None:
     options = parser.parse_args()
     stopwatch = Stopwatch()
     began = time.monotonic()
-    results = {name: [contest(stopwatch, *what) for _ in range(options.runs + 1)][1:] for name, what in KERNELS.items()}
+    results = {
+        name: [time_run(stopwatch, *what) for _ in range(options.runs + 1)][1:] for name, what in KERNELS.items()
+    }
     print(f"{'kernel':<26}{'runs':>6}{'µs':>9}{'faster':>8}{'slower':>8}{'half-width':>12}{'autocorr.':>11}")
     for name, runs in results.items():
         verdicts = [run["verdict"] for run in runs]

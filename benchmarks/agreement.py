@@ -1,11 +1,11 @@
-"""The reference kernels' outputs on the PTX machine and on a GPU, from the same inputs.
+"""Compare the outputs of reference kernels on the PTX machine and on a GPU, for the same inputs.
 
     python benchmarks/agreement.py --device cpu outputs.pt
     python benchmarks/agreement.py --device cuda outputs.pt results/h200_agreement.json
 
-The first writes the outputs, the second compares. Integers, copies and fused multiply-adds have to be equal bit for
-bit; where an approximate function takes part, the table shows by how many units in the last place they differ. The
-approximate functions themselves are compared too.
+The first command writes the outputs, and the second one compares. Integers, copies, and fused multiply-adds have to be
+equal bit for bit. For approximate functions, the table shows the differences in units in the last place. The
+approximate functions themselves are compared, too.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from warpcheck.frontends import cuda
 
 Outputs = dict[str, list[torch.Tensor]]
 
-# PTX's approximate functions of one float32, where they are tried, and the error that the PTX ISA allows (as log2).
-#
-# The first four are tried at 2^x for x between these bounds.
+# PTX's approximate functions of one float32: the range of arguments, and the error that the PTX ISA allows (as log2).
+# The range of the first four is that of the exponent: they are evaluated at 2^x.
 FUNCTIONS = {
     "rcp": (-120.0, 120.0, "relative", -23.0),
     "sqrt": (-120.0, 120.0, "relative", -23.0),
@@ -42,8 +41,8 @@ FUNCTIONS = {
 
 
 def outputs(device: str) -> Outputs:
-    """Every reference kernel's outputs by exercise and case, on the CPU. Inputs are drawn there."""
-    found: Outputs = {}
+    """Return the outputs of every reference kernel by exercise and case, on the CPU. Inputs are generated there."""
+    by_case: Outputs = {}
     for item in registry.exercises():
         exercise = registry.load(item)
         if not exercise.runs_on_gpu:
@@ -51,16 +50,16 @@ def outputs(device: str) -> Outputs:
         entry = _entry(item, exercise.entry, device)
         for index, case in enumerate(exercise.cases):
             inputs = generate_inputs(exercise, case, derive_seed(1, index), "cpu")
-            result = entry(*peers.moved(inputs, device))
+            result = entry(*peers.move_inputs(inputs, device))
             tensors = result if isinstance(result, tuple) else (result,)
-            found[f"{item.name} {dict(case)}"] = [tensor.cpu() for tensor in tensors]
-    return found
+            by_case[f"{item.name} {dict(case)}"] = [tensor.cpu() for tensor in tensors]
+    return by_case
 
 
 def functions(device: str) -> Outputs:
-    """Every approximate function at 2^18 places, on the CPU."""
+    """Return every approximate function at 2^18 values, on the CPU."""
     count = 1 << 18
-    found: Outputs = {}
+    by_name: Outputs = {}
     for name, (low, high, *_) in FUNCTIONS.items():
         x = low + (high - low) * torch.rand(count, generator=torch.Generator().manual_seed(1))
         x = x if name in ("ex2", "sin", "cos", "tanh") else x.exp2()
@@ -72,19 +71,19 @@ def functions(device: str) -> Outputs:
         x = x.to(device)
         y = torch.empty_like(x)
         cuda.Kernel(f"{name}.cu", source, f"{name}_of")[count // 256, 256](x, y)
-        found[name] = [y.cpu()]
-    return found
+        by_name[name] = [y.cpu()]
+    return by_name
 
 
 def difference(ours: torch.Tensor, theirs: torch.Tensor, measure: str) -> dict[str, float | str]:
-    """How far a function's values lie apart at most, and the share that is equal bit for bit."""
-    apart = (ours.double() - theirs.double()).abs()
-    size = theirs.double().abs()
+    """Return the largest difference of a function's values, and the share of values that are equal bit for bit."""
+    error = (ours.double() - theirs.double()).abs()
+    magnitude = theirs.double().abs()
     if measure == "relative":
-        apart /= size
+        error /= magnitude
     elif measure == "relative beyond 1":
-        apart /= size.clamp(min=1)
-    return {"equal": float((ours == theirs).double().mean()), "measure": measure, "largest": float(apart.max())}
+        error /= magnitude.clamp(min=1)
+    return {"equal": float((ours == theirs).double().mean()), "measure": measure, "largest": float(error.max())}
 
 
 def _entry(item: ExerciseRef, name: str, device: str) -> Any:
@@ -96,7 +95,7 @@ def _entry(item: ExerciseRef, name: str, device: str) -> Any:
 
 
 def units_in_the_last_place(ours: torch.Tensor, theirs: torch.Tensor) -> int:
-    """The largest distance in representable numbers; 0 means equal bit for bit."""
+    """Return the largest distance in representable numbers. 0 means equal bit for bit."""
     if not ours.is_floating_point():
         return int((ours.long() - theirs.long()).abs().max()) if ours.numel() else 0
     bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[ours.element_size()]
@@ -105,7 +104,7 @@ def units_in_the_last_place(ours: torch.Tensor, theirs: torch.Tensor) -> int:
 
 
 def _ordered(bits: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
-    """Floating-point bits as integers in the order of the numbers that they stand for."""
+    """Return floating-point bits as integers that have the order of the numbers."""
     return torch.where(bits >= 0, bits, torch.iinfo(kind).min - bits)
 
 
@@ -115,16 +114,17 @@ def main() -> None:
     parser.add_argument("outputs", type=Path)
     parser.add_argument("table", type=Path, nargs="?", help="compare with the outputs and write this")
     options = parser.parse_args()
-    found, of_functions = outputs(options.device), functions(options.device)
+    ours = outputs(options.device)
+    our_functions = functions(options.device)
     if options.table is None:
-        torch.save([found, of_functions], options.outputs)
+        torch.save([ours, our_functions], options.outputs)
         return
-    saved, functions_saved = torch.load(options.outputs, weights_only=True)
-    table = {name: max(map(units_in_the_last_place, saved[name], found[name])) for name in found}
+    saved, saved_functions = torch.load(options.outputs, weights_only=True)
+    table = {name: max(map(units_in_the_last_place, saved[name], ours[name])) for name in ours}
     for name, units in table.items():
         print(f"{units:>8}  {name}")
     differences = {
-        name: difference(functions_saved[name][0], of_functions[name][0], measure) | {"allowed": 2**allowed}
+        name: difference(saved_functions[name][0], our_functions[name][0], measure) | {"allowed": 2**allowed}
         for name, (_, _, measure, allowed) in FUNCTIONS.items()
     }
     print(*differences.items(), sep="\n")

@@ -1,10 +1,10 @@
-"""Two GPUs or more of one host: the links between them, NCCL, and all-reduce over symmetric memory beside it.
+"""Measure two or more GPUs of one host: their links, NCCL, and all-reduce over symmetric memory.
 
     python benchmarks/all_reduce.py map all_reduce collectives overlap block
 
-Prints one line of JSON, what was asked for by its name. Week 16's notebook starts it. A process for each GPU; NVLink
-multicast is off on both sides, as not every machine offers it. Seconds of a call are medians, the slowest rank's, in
-µs. NCCL_MAX_CTAS in the environment limits the blocks of NCCL's kernels.
+Prints one line of JSON with each requested part by its name. Week 16's notebook runs it, with one process per GPU.
+NVLink multicast is off on both sides, as not every machine offers it. Times of a call are medians of the slowest rank
+in µs. NCCL_MAX_CTAS in the environment limits the blocks of NCCL's kernels.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ from kernelpath.course import registry
 from kernelpath.course.problems import transformer_block as problem
 
 SIZES = [1 << power for power in range(10, 31, 2)]
-# Bytes up to which a call is shorter than its launch from Python, so that a graph of many is timed as well.
+# Up to this size in bytes, a call is shorter than its launch from Python, so a graph of many calls is timed as well.
 GRAPHED = 1 << 24
 
 SECONDS = 240.0
 
 
-def said(*command: str) -> str:
+def run_command(*command: str) -> str:
+    """Return the output of a command."""
     return subprocess.run(command, capture_output=True, text=True, timeout=30).stdout.strip()
 
 
 def topology() -> dict[str, str]:
-    """What nvidia-smi tells of the links."""
+    """Return nvidia-smi's description of the links."""
     fields = "index,name,pci.bus_id,pcie.link.gen.current,pcie.link.width.current"
     return {
-        "topo": said("nvidia-smi", "topo", "-m").replace("\x1b[4m", "").replace("\x1b[0m", ""),
-        "pcie": said("nvidia-smi", f"--query-gpu={fields}", "--format=csv"),
-        "nvlink": said("nvidia-smi", "nvlink", "-s"),
+        "topo": run_command("nvidia-smi", "topo", "-m").replace("\x1b[4m", "").replace("\x1b[0m", ""),
+        "pcie": run_command("nvidia-smi", f"--query-gpu={fields}", "--format=csv"),
+        "nvlink": run_command("nvidia-smi", "nvlink", "-s"),
     }
 
 
@@ -60,7 +61,7 @@ class Rank:
         assert dist.group.WORLD is not None
         self.group = dist.group.WORLD
 
-    def together(self) -> None:
+    def synchronize(self) -> None:
         torch.cuda.synchronize()
         dist.barrier()
         torch.cuda.synchronize()
@@ -71,93 +72,101 @@ class Rank:
         return float(worst)
 
     def time(self, call: Callable[[], object], times: int, rounds: int = 5) -> float:
-        """Of one call, in µs, of so many one after another."""
+        """Return the µs of one call, out of `times` calls in a row."""
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        taken = []
+        microseconds = []
         for _ in range(rounds):
-            self.together()
+            self.synchronize()
             call()
             begin.record()
             for _ in range(times):
                 call()
             end.record()
             torch.cuda.synchronize()
-            taken.append(1e3 * begin.elapsed_time(end) / times)
-        return self.slowest(statistics.median(taken))
+            microseconds.append(1e3 * begin.elapsed_time(end) / times)
+        return self.slowest(statistics.median(microseconds))
 
     def time_in_graph(self, call: Callable[[], object], times: int = 20) -> float:
-        """The same without the launches from Python."""
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        """Return the µs of one call without its launch from Python."""
+        graph = torch.cuda.CUDAGraph()
+        stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             call()
         torch.cuda.current_stream().wait_stream(stream)
-        self.together()
+        self.synchronize()
         with torch.cuda.graph(graph):
             for _ in range(times):
                 call()
-        self.together()
+        self.synchronize()
         return self.time(graph.replay, 3) / times
 
 
 def links(rank: Rank) -> dict[str, float]:
-    """GB/s of copies: into and out of the peer's memory by the copy engine, and between host and GPU."""
+    """Return the GB/s of copies by the copy engine to and from a peer's memory, and between host and GPU."""
     import torch.distributed._symmetric_memory as symmetric
 
-    n, times = 1 << 28, 5
+    n = 1 << 28
+    times = 5
     shared = symmetric.empty(n, dtype=torch.uint8, device=rank.device)
     peer = symmetric.rendezvous(shared, rank.group).get_buffer((rank.rank + 1) % rank.size, (n,), torch.uint8)
-    own, host = torch.empty_like(shared), torch.empty(n, dtype=torch.uint8, pin_memory=True)
+    local = torch.empty_like(shared)
+    host = torch.empty(n, dtype=torch.uint8, pin_memory=True)
     calls: dict[str, Callable[[], object]] = {
-        "peer write": lambda: peer.copy_(own),
-        "peer read": lambda: own.copy_(peer),
-        "from the host": lambda: own.copy_(host, non_blocking=True),
-        "to the host": lambda: host.copy_(own, non_blocking=True),
+        "peer write": lambda: peer.copy_(local),
+        "peer read": lambda: local.copy_(peer),
+        "from the host": lambda: local.copy_(host, non_blocking=True),
+        "to the host": lambda: host.copy_(local, non_blocking=True),
     }
     return {name: n / rank.time(call, times) / 1e3 for name, call in calls.items()}
 
 
 class Symmetric:
-    """The reference of symmetric_memory on this rank's GPU, in place."""
+    """The reference kernel of symmetric_memory on this rank's GPU, in place."""
 
-    def __init__(self, rank: Rank, most: int) -> None:
+    def __init__(self, rank: Rank, max_bytes: int) -> None:
         import torch.distributed._symmetric_memory as symmetric
 
         self.rank = rank
         self.solution = registry.import_file(registry.find("symmetric_memory").reference, "symmetric_memory")
-        sizes = {"x": most, "staging": most + 16 * rank.size, "flags": 4 * rank.size * self.solution.MOST_BLOCKS}
-        self._held = {
+        sizes = {
+            "x": max_bytes,
+            "staging": max_bytes + 16 * rank.size,
+            "flags": 4 * rank.size * self.solution.MOST_BLOCKS,
+        }
+        self._buffers = {
             name: symmetric.empty(size, dtype=torch.uint8, device=rank.device).zero_() for name, size in sizes.items()
         }
-        self._handles = {name: symmetric.rendezvous(one, rank.group) for name, one in self._held.items()}
+        self._handles = {name: symmetric.rendezvous(handle, rank.group) for name, handle in self._buffers.items()}
         tables = {
-            name: torch.tensor(one.buffer_ptrs, dtype=torch.int64, device=rank.device)
-            for name, one in self._handles.items()
+            name: torch.tensor(handle.buffer_ptrs, dtype=torch.int64, device=rank.device)
+            for name, handle in self._handles.items()
         }
         self._tables = [tables["x"], tables["x"], tables["staging"], tables["flags"]]
-        rank.together()
+        rank.synchronize()
 
     def vector(self, n: int) -> torch.Tensor:
-        """The first n elements of x, bfloat16."""
-        return self._held["x"].view(torch.bfloat16)[:n]
+        """Return the first n elements of x as bfloat16."""
+        return self._buffers["x"].view(torch.bfloat16)[:n]
 
     def __call__(self, n: int) -> None:
         self.solution.launch(self._tables, self.rank.rank, 1, n, torch.bfloat16)
 
 
 def all_reduce(rank: Rank) -> dict[str, Any]:
-    """µs by bytes: NCCL and two shots over symmetric memory, in graphs where they are short, and called from Python."""
+    """Return µs by bytes of NCCL and of two shots over symmetric memory, in graphs if short, and called from Python."""
     ours = Symmetric(rank, SIZES[-1])
     eager: dict[str, dict[int, float]] = {"NCCL": {}, "two shots": {}}
     short: dict[str, dict[int, float]] = {"NCCL": {}, "two shots": {}}
     for size in SIZES:
-        n, times = size // 2, 50 if size <= 1 << 22 else 10 if size <= 1 << 26 else 3
+        n = size // 2
+        times = 50 if size <= 1 << 22 else 10 if size <= 1 << 26 else 3
         x = ours.vector(n)
         check(rank, ours, n)
-        other = torch.empty_like(x)
-        for name, call in (("NCCL", lambda y=other: dist.all_reduce(y)), ("two shots", lambda m=n: ours(m))):
+        copy = torch.empty_like(x)
+        for name, call in (("NCCL", lambda y=copy: dist.all_reduce(y)), ("two shots", lambda m=n: ours(m))):
             x.fill_(0.5)
-            other.fill_(0.5)
+            copy.fill_(0.5)
             eager[name][size] = rank.time(call, times)
             graphed = size <= GRAPHED
             short[name][size] = rank.time_in_graph(call) if graphed else eager[name][size]
@@ -165,20 +174,20 @@ def all_reduce(rank: Rank) -> dict[str, Any]:
 
 
 def check(rank: Rank, ours: Symmetric, n: int) -> None:
-    """Raise AssertionError unless the kernel's sum is NCCL's, in float32 and rounded once."""
+    """Raise AssertionError unless the kernel's sum equals NCCL's, which is in float32 and rounded once."""
     torch.manual_seed(rank.rank)
     mine = torch.randn(n, device=rank.device, dtype=torch.bfloat16)
     total = mine.float()
     dist.all_reduce(total)
     ours.vector(n).copy_(mine)
-    rank.together()
+    rank.synchronize()
     ours(n)
     torch.cuda.synchronize()
     torch.testing.assert_close(ours.vector(n), total.bfloat16(), rtol=0, atol=0)
 
 
 def overlap(rank: Rank, layers: int = 32, elements: int = 1 << 23) -> dict[str, Any]:
-    """ms of compute alone, communication alone and both, and the share that is hidden, by layers in a bucket."""
+    """Return ms of compute, of communication, and of both, and the hidden share, by layers per bucket."""
     weight = torch.randn(4096, 4096, device=rank.device, dtype=torch.bfloat16)
     batch = torch.randn(8192, 4096, device=rank.device, dtype=torch.bfloat16)
     out = torch.empty_like(batch)
@@ -192,7 +201,7 @@ def overlap(rank: Rank, layers: int = 32, elements: int = 1 << 23) -> dict[str, 
         for first in range(0, layers, each):
             dist.all_reduce(gradients[first : first + each])
 
-    def both(each: int) -> None:
+    def compute_and_communicate(each: int) -> None:
         requests = []
         for layer in range(layers):
             torch.mm(batch, weight, out=out)
@@ -201,45 +210,47 @@ def overlap(rank: Rank, layers: int = 32, elements: int = 1 << 23) -> dict[str, 
         for request in requests:
             request.wait()
 
-    alone = rank.time(compute, 3)
-    found: dict[str, Any] = {"compute": alone / 1e3, "communication": {}, "both": {}, "hidden": {}}
+    compute_us = rank.time(compute, 3)
+    report: dict[str, Any] = {"compute": compute_us / 1e3, "communication": {}, "both": {}, "hidden": {}}
     for each in (1, 2, 4, 8, 16, 32):
         communication = rank.time(lambda each=each: communicate(each), 3)  # type: ignore[misc]
-        step = rank.time(lambda each=each: both(each), 3)  # type: ignore[misc]
-        found["communication"][each], found["both"][each] = communication / 1e3, step / 1e3
-        found["hidden"][each] = (alone + communication - step) / communication
-    return found
+        step = rank.time(lambda each=each: compute_and_communicate(each), 3)  # type: ignore[misc]
+        report["communication"][each] = communication / 1e3
+        report["both"][each] = step / 1e3
+        report["hidden"][each] = (compute_us + communication - step) / communication
+    return report
 
 
 def collectives(rank: Rank) -> dict[str, dict[int, float]]:
-    """µs by bytes of the whole vector: NCCL, and the reference of all_reduce, whose messages are NCCL's too."""
+    """Return µs by bytes of the whole vector, for NCCL and for the reference of all_reduce, which uses NCCL, too."""
     solution = registry.import_file(registry.find("all_reduce").reference, "all_reduce")
-    found: dict[str, dict[int, float]] = {}
+    report: dict[str, dict[int, float]] = {}
     for size in SIZES:
-        n, times = size // 2, 20 if size <= 1 << 22 else 5
+        n = size // 2
+        times = 20 if size <= 1 << 22 else 5
         x = torch.full((n,), 0.5, device=rank.device, dtype=torch.bfloat16)
-        own = x.chunk(rank.size)[rank.rank].clone()
+        part = x.chunk(rank.size)[rank.rank].clone()
         calls: dict[str, Callable[[], object]] = {
-            "all-gather": lambda x=x, own=own: dist.all_gather_into_tensor(x, own),  # type: ignore[misc]
-            "reduce-scatter": lambda x=x, own=own: dist.reduce_scatter_tensor(own, x),  # type: ignore[misc]
-            "ring, all-gather": lambda own=own, n=n: solution.all_gather(own, n),  # type: ignore[misc]
+            "all-gather": lambda x=x, part=part: dist.all_gather_into_tensor(x, part),  # type: ignore[misc]
+            "reduce-scatter": lambda x=x, part=part: dist.reduce_scatter_tensor(part, x),  # type: ignore[misc]
+            "ring, all-gather": lambda part=part, n=n: solution.all_gather(part, n),  # type: ignore[misc]
             "ring, reduce-scatter": lambda x=x: solution.reduce_scatter(x),  # type: ignore[misc]
             "ring": lambda x=x: solution.ring(x),  # type: ignore[misc]
             "two shots by messages": lambda x=x: solution.two_shot(x),  # type: ignore[misc]
         }
         for name, call in calls.items():
-            found.setdefault(name, {})[size] = rank.time(call, times, rounds=3)
-    return found
+            report.setdefault(name, {})[size] = rank.time(call, times, rounds=3)
+    return report
 
 
 LLAMA = problem.case(2, 4096, 4096, 32, 8, 128, 14_336)
 
 
 def block(rank: Rank) -> dict[str, float]:
-    """ms of a training step of one layer of Llama 3 8B: whole on each GPU, and split over them all."""
+    """Return ms of a training step of one layer of Llama 3 8B: on one GPU, and split over all of them."""
     module = registry.import_file(registry.find("transformer_block").reference, "transformer_block")
-    given: Any = problem.inputs(torch.Generator(rank.device).manual_seed(1), **LLAMA)
-    x, residual, norm1, wqkv, wo, norm2, wgu, wdown, *others, heads, kv_heads = given
+    inputs: Any = problem.inputs(torch.Generator(rank.device).manual_seed(1), **LLAMA)
+    x, residual, norm1, wqkv, wo, norm2, wgu, wdown, *rotation_and_gradients, heads, kv_heads = inputs
     own = tensor_parallel.shares(wqkv, wo, wgu, wdown, heads, kv_heads, rank.rank, rank.size)
     ours = Symmetric(rank, 2 * x.numel())
 
@@ -253,19 +264,19 @@ def block(rank: Rank) -> dict[str, float]:
         ours(x.numel())
         return total
 
-    split = (x, residual, norm1, own[0], own[1], norm2, own[2], own[3], *others)
+    split = (x, residual, norm1, own[0], own[1], norm2, own[2], own[3], *rotation_and_gradients)
 
     def step(summed: tensor_parallel.Product) -> tuple[torch.Tensor, ...]:
         return tensor_parallel.step(module, heads // rank.size, kv_heads // rank.size, summed, *split)
 
-    whole = module.transformer_block(*given)
+    expected = module.transformer_block(*inputs)
     for summed in (by_nccl, by_two_shots):
-        for got, wanted in zip(step(summed)[:4], whole[:4], strict=True):
-            off = (got.float() - wanted.float()).norm() / wanted.float().norm()
-            assert float(off) < 0.02, f"{summed.__name__} differs from one GPU by {float(off):.3f}"
-    found = {"one GPU": rank.time(lambda: module.transformer_block(*given), 3) / 1e3}
-    found |= {one.__name__: rank.time(lambda one=one: step(one), 3) / 1e3 for one in (by_nccl, by_two_shots)}  # type: ignore[misc]
-    return found | {"efficiency": found["one GPU"] / (rank.size * min(found["by_nccl"], found["by_two_shots"]))}
+        for got, want in zip(step(summed)[:4], expected[:4], strict=True):
+            error = (got.float() - want.float()).norm() / want.float().norm()
+            assert float(error) < 0.02, f"{summed.__name__} differs from one GPU by {float(error):.3f}"
+    report = {"one GPU": rank.time(lambda: module.transformer_block(*inputs), 3) / 1e3}
+    report |= {by.__name__: rank.time(lambda by=by: step(by), 3) / 1e3 for by in (by_nccl, by_two_shots)}  # type: ignore[misc]
+    return report | {"efficiency": report["one GPU"] / (rank.size * min(report["by_nccl"], report["by_two_shots"]))}
 
 
 MEASURED: dict[str, Callable[[Rank], dict[str, Any]]] = {
@@ -277,26 +288,32 @@ MEASURED: dict[str, Callable[[Rank], dict[str, Any]]] = {
 }
 
 
-def main(asked: str) -> None:
-    """Start a process for each GPU, and print what rank 0 found. asked: names, separated by commas."""
+def main(parts: str) -> None:
+    """Start one process per GPU, and print the results of rank 0.
+
+    Args:
+        parts: The names of the parts, separated by commas.
+    """
     size = torch.cuda.device_count()
     with tempfile.TemporaryDirectory() as folder:
-        off = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
-        command = [sys.executable, __file__, asked, f"{size}", f"{Path(folder) / 'store'}"]
+        no_multicast = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
+        command = [sys.executable, __file__, parts, f"{size}", f"{Path(folder) / 'store'}"]
         ranks = [
-            subprocess.Popen([*command, f"{rank}"], env={**os.environ, **off}, stdout=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                [*command, f"{rank}"], env={**os.environ, **no_multicast}, stdout=subprocess.PIPE, text=True
+            )
             for rank in range(size)
         ]
         try:
-            said_by = [one.communicate(timeout=SECONDS)[0] for one in ranks]
-            found = json.loads(said_by[0].splitlines()[-1])
+            outputs = [process.communicate(timeout=SECONDS)[0] for process in ranks]
+            report = json.loads(outputs[0].splitlines()[-1])
         finally:
-            for one in ranks:
-                one.kill()
-                one.wait()
-    if "map" in found:
-        found["map"] |= topology()
-    print(json.dumps(found))
+            for process in ranks:
+                process.kill()
+                process.wait()
+    if "map" in report:
+        report["map"] |= topology()
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":
@@ -306,7 +323,7 @@ if __name__ == "__main__":
         names, count, store, number = sys.argv[1:]
         me = Rank(int(number), int(count), store)
         result = {name: MEASURED[name](me) for name in names.split(",")}
-        me.together()
+        me.synchronize()
         if me.rank == 0:
             print(json.dumps(result), flush=True)
-        os._exit(0)  # what NCCL and symmetric memory hold is the driver's to free
+        os._exit(0)  # skip the destructors: the driver frees what NCCL and symmetric memory hold

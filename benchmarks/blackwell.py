@@ -48,13 +48,13 @@ __all__ = [
 ]
 
 Array = np.ndarray[Any, Any]
-# Runs the kernel ``k`` of a PTX text with 128 threads on arrays, which it updates, and on integers.
+# A function that runs the kernel ``k`` of a PTX text with 128 threads on arrays, which it updates, and integers.
 Run = Callable[[str, Sequence[Array], Sequence[int]], None]
 
 SEED = 2026
-SAMPLE = 600  # elements that alignments are tried on
+SAMPLE = 600  # the number of elements on which alignments are tried
 ALIGNMENTS = range(13, 41)
-ONE = 127  # the code of 1 in ue8m0
+CODE_OF_ONE = 127  # in ue8m0
 
 
 def run_on_machine(text: str, arrays: Sequence[Array], numbers: Sequence[int]) -> None:
@@ -89,7 +89,7 @@ def run_on_gpu(text: str, arrays: Sequence[Array], numbers: Sequence[int]) -> No
     call(driver.cuModuleUnload, module)
 
 
-def copied(array: Array) -> Array:
+def copy_aligned(array: Array) -> Array:
     """Return a copy whose address is aligned as the machine's buffers are."""
     result = aligned(array.shape, array.dtype)
     result[:] = array
@@ -103,8 +103,8 @@ def name_of(case: scaled.Case) -> str:
 def record_scaled_sums(run: Run, case: scaled.Case) -> dict[str, Any]:
     """Compare a product with the machine's, and find the alignments that give each element of a sample."""
     rng = np.random.default_rng(SEED)
-    operands = scaled.draw(case, rng)
-    results = [copied(operands.d) for _ in range(2)]
+    operands = scaled.generate_operands(case, rng)
+    results = [copy_aligned(operands.d) for _ in range(2)]
     for execute, d in zip((run, run_on_machine), results, strict=True):
         execute(scaled.source(case), [operands.image, d], operands.descriptors)
     places = list(zip(rng.integers(0, 128, SAMPLE), rng.integers(0, case.n, SAMPLE), strict=True))
@@ -124,16 +124,17 @@ def record_plain_sums(run: Run, kind: str, to: str) -> dict[str, Any]:
     a, b = (
         rng.standard_normal((rows, case.depth)) * 2.0 ** rng.integers(-6, 6, (rows, case.depth)) for rows in (128, 32)
     )
-    image, registers = aligned(plain.SHARED, np.uint8), aligned((128, 8), np.uint32)
+    image = aligned(plain.SHARED, np.uint8)
+    registers = aligned((128, 8), np.uint32)
     registers[:] = 0
     descriptors = [
         plain.place(encode(a, kind), 1, 0, 0, image),
-        plain.place(encode(b, kind), 1, 0, plain.B_AT, image),
+        plain.place(encode(b, kind), 1, 0, plain.B_OFFSET, image),
     ]
     old = plain.as_words(rng.standard_normal((128, 32)), to)
     if to == "f16":
         old = old | 0x12340000
-    results = [copied(old) for _ in range(2)]
+    results = [copy_aligned(old) for _ in range(2)]
     for execute, d in zip((run, run_on_machine), results, strict=True):
         execute(plain.source(case), [image, registers, d], [*descriptors, 1])
     halves = sorted({int(half) for half in np.unique(results[0] >> 16)}) if to == "f16" else []
@@ -145,43 +146,44 @@ def record_plain_sums(run: Run, kind: str, to: str) -> dict[str, Any]:
 def record_scale_places(run: Run, case: scaled.Case, of_b: bool) -> list[list[int]]:
     """Return the lane, column and byte of the scale factor of each row and block of A, or of B.
 
-    All scale factors are 1 but those of one operand, which tell where they are: their lane, column or byte is their
-    exponent. The only number of the operands other than 0 is a 1 in the first place of the block.
+    All scale factors are 1 except for those of one operand, whose exponents encode their own lane, column or byte. The
+    operands are 0 except for a 1 in the first position of the block.
     """
     case = replace(case, stores_scales=True, ids=(0, 0), mode=1, negates=0)
     block_size = case.depth // case.groups
-    lanes, columns = np.arange(128)[:, None, None], np.arange(4)[None, :, None]
+    lanes = np.arange(128)[:, None, None]
+    columns = np.arange(4)[None, :, None]
     codes = [lanes - 64 + 0 * columns, columns + 0 * lanes, np.arange(4)[None, None] + 0 * lanes]
-    found = []
+    places = []
     for block in range(case.groups):
         numbers = np.zeros((128, case.depth), int)
         numbers[:, block * block_size] = {"e2m1": 2, "e4m3": 0x38}[case.a]
         image = aligned(scaled.SHARED, np.uint8)
         packed = scaled.pack(numbers, case.a, case.depth)
-        descriptors = [scaled.place(packed, 1, 0, image), scaled.place(packed[: case.n], 1, scaled.B_AT, image)]
+        descriptors = [scaled.place(packed, 1, 0, image), scaled.place(packed[: case.n], 1, scaled.B_OFFSET, image)]
         parts = []
         for code in codes:
             cells = aligned((128, 8, 4), np.uint8)
-            cells[:] = ONE
-            cells[:, 4 * of_b : 4 * of_b + 4] = ONE + np.broadcast_to(code, (128, 4, 4))
+            cells[:] = CODE_OF_ONE
+            cells[:, 4 * of_b : 4 * of_b + 4] = CODE_OF_ONE + np.broadcast_to(code, (128, 4, 4))
             d = aligned((128, case.n), np.float32)
             d[:] = 0
             words = cells.view(np.uint32).reshape(128, 8)
             run(with_pointer(scaled.source(case)), [image, d, words], descriptors)
             parts.append(np.log2(d[0] if of_b else d[:, 0]).astype(int))
-        found += [[int(lane) + 64, int(column), int(byte)] for lane, column, byte in zip(*parts, strict=True)]
-    return found
+        places += [[int(lane) + 64, int(column), int(byte)] for lane, column, byte in zip(*parts, strict=True)]
+    return places
 
 
 def with_pointer(text: str) -> str:
-    """Return the kernel with the pointer of the scale factors in front of the descriptors, as arrays come first."""
+    """Return the kernel with the pointer to the scale factors before the descriptors, because arrays come first."""
     parameters = ".param .u64 da, .param .u64 db, .param .u64 ds"
     assert parameters in text
     return text.replace(parameters, ".param .u64 ds, .param .u64 da, .param .u64 db")
 
 
 def record_copy(run: Run, shape: str, format_bits: int) -> dict[str, Any]:
-    """Return whether a copy leaves in tensor memory what the machine's leaves there, or what it leaves."""
+    """Return whether a copy leaves the same contents in tensor memory as on the machine. If not, include them."""
     rng = np.random.default_rng(SEED)
     image = aligned(8192, np.uint8)
     image[:] = rng.integers(0, 256, 8192)
@@ -194,7 +196,7 @@ def record_copy(run: Run, shape: str, format_bits: int) -> dict[str, Any]:
 
 
 def record_shift(run: Run) -> list[int]:
-    """Return, for each lane of a warp, the lane whose 32 bytes it has after a tcgen05.shift; -1 if it has none's."""
+    """Return the lane whose 32 bytes each lane of a warp has after a tcgen05.shift, or -1 for none."""
     before = aligned((128, 16), np.uint32)
     after = aligned((128, 16), np.uint32)
     before[:] = np.arange(128)[:, None]

@@ -1,15 +1,15 @@
-"""Grades a class of 40 learners, ten of them hostile, and prints what it took and whether anybody was mixed up.
+"""Grade a class of 40 learners, ten of them hostile. Print the cost, and whether any verdicts were mixed up.
 
 python benchmarks/classroom.py [--device cpu|cuda] [--learners N] [--jobs N] [--ray ADDRESS]
 
 Every learner hands in vector_add: the reference kernel under a line with the learner's own name, a planted wrong
-kernel, or one of ten attacks from tests/rejects. What each must get is known.
+kernel, or one of ten attacks from tests/rejects. The expected verdict of each learner is known.
 
---ray grades on a cluster, such as the one that `ray start --head` begins on this machine, and tells what its workers
-hold here. The last lines scale the first run up to a large class; they are no measurement.
+--ray grades on a cluster, such as the one that `ray start --head` starts on this machine, and prints the resources of
+its workers on this machine. The last lines extrapolate the first run to a large class. They are not a measurement.
 
-Seconds of a processor are those of all processes on this machine that have ended. Unlike seconds of the clock, they
-mean something on a machine that others use as well.
+Processor seconds are those of all processes on this machine that have ended. Unlike wall-clock seconds, they are
+meaningful on a machine that others use as well.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests import planted
 
 EVERY_WRONG = 5
-# Learners and exercises of the class that is extrapolated to.
+# The learners and exercises of the class in the extrapolation.
 LARGE = (1000, 13)
 
 HOSTILE = (
@@ -59,7 +59,12 @@ WRONG = ("OUT_OF_BOUNDS_no_guard", "NOT_WRITTEN_last_block_missing", "COMPILE_ER
 
 @dataclass(frozen=True)
 class Workers:
-    """held_bytes: by the largest, where a page that it shares with others counts in part. processor_seconds: of all."""
+    """The resources that workers used.
+
+    Attributes:
+        held_bytes: The memory of the largest worker. Of a page that it shares with others, a part counts.
+        processor_seconds: The processor time of all workers.
+    """
 
     held_bytes: int
     processor_seconds: float
@@ -75,16 +80,16 @@ def main() -> None:
     engine = cluster.engine_at(options.ray) if options.ray else classroom.this_machine
     item = registry.find("w01b_vector_add")
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} at the start")
-    with tempfile.TemporaryDirectory() as name, overview.bar(Console(stderr=True)) as tell:
+    with tempfile.TemporaryDirectory() as name, overview.bar(Console(stderr=True)) as update_bar:
         folder = Path(name)
-        wanted = dict(hand_in(item, folder / "class", options.learners))
-        seen: list[Workers] = []
+        expected = dict(hand_in(item, folder / "class", options.learners))
+        samples: list[Workers] = []
 
-        def look(one: Grade, done: int, of: int) -> None:
-            seen.append(workers())
-            tell(one, done, of)
+        def look(grade: Grade, done: int, of: int) -> None:
+            samples.append(workers())
+            update_bar(grade, done, of)
 
-        took = []
+        durations = []
         for run in ("first", "second"):
             begun, spent = time.perf_counter(), processor_seconds()
             grades = classroom.grade_class(
@@ -96,30 +101,31 @@ def main() -> None:
                 engine=engine,
                 on_graded=look,
             )
-            took.append(time.perf_counter() - begun)
-            print(f"{run} run: {took[-1]:.1f} s, {processor_seconds() - spent:.1f} s of a processor")
+            durations.append(time.perf_counter() - begun)
+            print(f"{run} run: {durations[-1]:.1f} s, {processor_seconds() - spent:.1f} s of a processor")
         saved = (folder / "out" / "grades.json").stat().st_size
-    scale(took[0], len(grades), saved, seen)
-    endings = Counter(verdict(one) for one in grades)
+    scale(durations[0], len(grades), saved, samples)
+    endings = Counter(verdict(grade) for grade in grades)
     print(", ".join(f"{count} {ending}" for ending, count in endings.most_common()))
-    lost = wanted.keys() - {one.learner for one in grades}
-    mixed_up = [one for one in grades if verdict(one) != wanted[one.learner]]
+    lost = expected.keys() - {grade.learner for grade in grades}
+    mixed_up = [grade for grade in grades if verdict(grade) != expected[grade.learner]]
     print(f"{len(grades)} graded, {len(lost)} lost, {len(mixed_up)} other than expected")
-    for one in mixed_up:
-        print(f"  {one.learner}: {verdict(one)}, expected {wanted[one.learner]}: {one.report and one.report.cause}")
+    for grade in mixed_up:
+        cause = grade.report and grade.report.cause
+        print(f"  {grade.learner}: {verdict(grade)}, expected {expected[grade.learner]}: {cause}")
     raise SystemExit(1 if lost or mixed_up else 0)
 
 
 def hand_in(item: registry.ExerciseRef, folder: Path, learners: int) -> Iterator[tuple[str, str]]:
-    """Write every learner's files; yields the learners with the verdict that each must get."""
+    """Write the files of every learner. Yield the learners, each with the expected verdict."""
     wrong = {reject.title: reject for reject in planted.rejects(item.root) if reject.exercise == item.solution.stem}
     places = {learners * (2 * attack + 1) // (2 * len(HOSTILE)): title for attack, title in enumerate(HOSTILE)}
     for number in range(learners):
         learner = f"learner{number:03d}"
-        chosen = places.get(number, "")
-        if not chosen and number % EVERY_WRONG == 0:
-            chosen = WRONG[number // EVERY_WRONG % len(WRONG)]
-        source = wrong[chosen].submission(folder.with_name("planted")) if chosen else item.solution
+        planted_title = places.get(number, "")
+        if not planted_title and number % EVERY_WRONG == 0:
+            planted_title = WRONG[number // EVERY_WRONG % len(WRONG)]
+        source = wrong[planted_title].submission(folder.with_name("planted")) if planted_title else item.solution
         place = folder / learner
         place.mkdir(parents=True)
         for path in (source, source.with_suffix(".cu")):
@@ -127,12 +133,12 @@ def hand_in(item: registry.ExerciseRef, folder: Path, learners: int) -> Iterator
                 text = path.read_text().replace(path.with_suffix(".cu").name, item.solution.with_suffix(".cu").name)
                 mark = "//" if path.suffix == ".cu" else "#"
                 (place / f"{item.solution.stem}{path.suffix}").write_text(f"{mark} {learner}\n{text}")
-        yield learner, wrong[chosen].verdict.value if chosen else "PASSED"
+        yield learner, wrong[planted_title].verdict.value if planted_title else "PASSED"
 
 
 def processor_seconds() -> float:
-    """Of this process, and of all its descendants that have ended."""
-    gc.collect()  # a fork server is waited for when nobody refers to it any more
+    """Return the processor time of this process and of all its descendants that have ended."""
+    gc.collect()  # a fork server is only waited for once nothing refers to it
     return sum(
         usage.ru_utime + usage.ru_stime
         for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
@@ -140,33 +146,38 @@ def processor_seconds() -> float:
 
 
 def workers() -> Workers:
-    """Of Ray on this machine, with all that they started."""
-    running = [one for one in psutil.process_iter(["cmdline"]) if (one.info["cmdline"] or [""])[0].startswith("ray::")]
-    held, spent = [0] * len(running), 0.0
-    for index, one in enumerate(running):
-        with contextlib.suppress(psutil.Error):  # a process that ends meanwhile
-            for part in (one, *one.children(recursive=True)):
-                held[index] += part.memory_full_info().pss
-                spent += sum(part.cpu_times()[:4])
-    return Workers(max(held, default=0), spent)
+    """Return the resources of Ray's workers on this machine, with all processes that they started."""
+    running = [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if (process.info["cmdline"] or [""])[0].startswith("ray::")
+    ]
+    worker_bytes = [0] * len(running)
+    cpu_seconds = 0.0
+    for index, process in enumerate(running):
+        with contextlib.suppress(psutil.Error):  # a process may end in between
+            for descendant in (process, *process.children(recursive=True)):
+                worker_bytes[index] += descendant.memory_full_info().pss
+                cpu_seconds += sum(descendant.cpu_times()[:4])
+    return Workers(max(worker_bytes, default=0), cpu_seconds)
 
 
-def scale(seconds: float, count: int, saved: int, seen: Sequence[Workers]) -> None:
-    """Print the throughput and what workers took, and what that comes to for a large class."""
+def scale(seconds: float, count: int, saved: int, samples: Sequence[Workers]) -> None:
+    """Print the throughput and the resources of workers, and extrapolate them to a large class."""
     learners, exercises = LARGE
     total = learners * exercises
     print(f"{60 * count / seconds:.1f} gradings a minute, {saved / count / 1e3:.1f} kB saved for each")
     large = f"{total * seconds / count / 3600:.1f} h here, {total * saved / count / 1e6:.0f} MB saved"
-    if any(one.held_bytes for one in seen):
-        spent = max(one.processor_seconds for one in seen) / count
-        most = max(one.held_bytes for one in seen)
-        print(f"{spent:.1f} s of a processor for each, at most {most / 1e9:.2f} GB held by a worker")
-        large += f", {total * spent / 3600:.1f} h of one processor, {exercises * spent / 60:.1f} min of it a learner"
+    if any(sample.held_bytes for sample in samples):
+        each = max(sample.processor_seconds for sample in samples) / count
+        max_bytes = max(sample.held_bytes for sample in samples)
+        print(f"{each:.1f} s of a processor for each, at most {max_bytes / 1e9:.2f} GB held by a worker")
+        large += f", {total * each / 3600:.1f} h of one processor, {exercises * each / 60:.1f} min of it a learner"
     print(f"extrapolated to {learners:,} learners and {exercises} exercises like this one: {large}")
 
 
-def verdict(one: Grade) -> str:
-    return one.report.verdict.value if one.report else "NOT_HANDED_IN"
+def verdict(grade: Grade) -> str:
+    return grade.report.verdict.value if grade.report else "NOT_HANDED_IN"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Prints how long the command line lets a learner wait, without a GPU.
+"""Print how long a learner waits for the command line, without a GPU.
 
 python benchmarks/cli_speed.py
 """
@@ -41,12 +41,12 @@ def main() -> None:
         show("kp watch vector_add, save to verdict, worst", max(times))
 
 
-def show(what: str, seconds: float) -> None:
-    print(f"{what:48s} {seconds:6.2f} s", flush=True)
+def show(label: str, seconds: float) -> None:
+    print(f"{label:48s} {seconds:6.2f} s", flush=True)
 
 
 def solved_checkout(folder: Path) -> Path:
-    """A copy of the exercises in which the learner's files are the solutions."""
+    """Return a copy of the exercises in which the learner's files are the solutions."""
     root = registry.root()
     checkout = folder / "course"
     shutil.copytree(root / "checks", checkout / "checks")
@@ -56,14 +56,17 @@ def solved_checkout(folder: Path) -> Path:
 
 
 def run(checkout: Path, environment: dict[str, str], *command: str) -> float:
-    """Seconds of a command from its start to its end."""
+    """Return the seconds of a command."""
     begun = time.perf_counter()
     subprocess.run([*KP, *command], cwd=checkout, env=environment, stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - begun
 
 
 def watch(checkout: Path, environment: dict[str, str]) -> list[float]:
-    """Seconds from each save to its verdict. Every save moves the kernel's lines, so that it is compiled anew."""
+    """Return the seconds from each save to its verdict.
+
+    Every save moves the kernel's lines, so the kernel is compiled again.
+    """
     kernel = checkout / "phases" / "1_architecture" / "w01b_vector_add.cu"
     source = kernel.read_text()
     times = []

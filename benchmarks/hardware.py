@@ -1,12 +1,12 @@
-"""What the PTX machine is held against: ncu's counters and compute-sanitizer's findings, on a GPU.
+"""Record ncu's counters and compute-sanitizer's findings on a GPU, to compare the PTX machine with them.
 
     python benchmarks/hardware.py results/h200_hardware.json
     python benchmarks/hardware.py results/h200_corpus.json --only corpus
 
-Every access pattern, every kernel of the corpus and every planted bug comes from warpcheck/tests/machine (patterns.py,
-corpus, bugs.py). Patterns, kernels and every reference kernel are launched under ncu, each bug under the tool of
-compute-sanitizer for its kind. test_hardware.py replays patterns and corpus without a GPU. A reference kernel on the
-GPU is compiled for the GPU, on the PTX machine for sm_80.
+The access patterns, the kernels of the corpus, and the planted bugs are in warpcheck/tests/machine (patterns.py,
+corpus, bugs.py). Patterns, the corpus, and every reference kernel are launched under ncu, and each bug under the tool
+of compute-sanitizer for its kind. test_hardware.py compares patterns and corpus without a GPU. Reference kernels are
+compiled for the GPU when they run on it, and for sm_80 on the PTX machine.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ from machine.patterns import BLOCK, FLOATS, GRID, PATTERNS  # noqa: E402
 
 Launchable = tuple[str, Callable[[], object]]
 
-# What ncu's metrics amount to, by the name that the PTX machine gives it. Those with a minus are subtracted.
-#
-# Only so can the wavefronts of asynchronous copies be seen, which have no metric of their own.
+# ncu's metrics that add up to each counter of the PTX machine. Metrics with a minus are subtracted: wavefronts of
+# asynchronous copies have no metric of their own.
 METRICS = {
     "global_load_requests": ["l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"],
     "global_load_sectors": ["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"],
@@ -58,18 +57,18 @@ METRICS = {
     ],
 }
 
-# The same without asynchronous copies: the sum of all has some that belong to no instruction.
-OF_THE_CORPUS = METRICS | {
+# Without asynchronous copies, because ncu's total has wavefronts that belong to no instruction.
+CORPUS_METRICS = METRICS | {
     "shared_store_wavefronts": [f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum" for op in ("st", "atom")]
 }
 
-# The same with boxes and spans. A load is counted once for each block of a cluster that it reaches.
-OF_HOPPER = OF_THE_CORPUS | {
+# With boxes and spans. A load is counted once for each block of a cluster that it reaches.
+HOPPER_METRICS = CORPUS_METRICS | {
     "bulk_load_sectors": ["l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum"],
     "bulk_store_sectors": [f"l1tex__m_l1tex2xbar_write_sectors_mem_global_op_tma_{op}.sum" for op in ("st", "red")],
 }
 
-SUMS = {"corpus": OF_THE_CORPUS, "hopper": OF_HOPPER}
+SUMS = {"corpus": CORPUS_METRICS, "hopper": HOPPER_METRICS}
 
 TOOLS = {
     "OUT_OF_BOUNDS": "memcheck",
@@ -82,7 +81,7 @@ TOOLS = {
 
 
 def patterns(device: str) -> Iterator[Launchable]:
-    """Every access pattern's launch."""
+    """Yield the launch of every access pattern."""
     import torch
 
     from warpcheck.frontends import cuda
@@ -94,34 +93,34 @@ def patterns(device: str) -> Iterator[Launchable]:
 
 
 def hopper_patterns(device: str) -> Iterator[Launchable]:
-    """Every pattern of sm_90a."""
+    """Yield the launch of every pattern for sm_90a."""
     import torch
 
     from warpcheck.frontends import cuda
 
     for pattern in hopper.PATTERNS:
-        given, read, out = torch.zeros(3, hopper.SIDE, hopper.SIDE, device=device)
-        box = cuda.tensor_map(given, pattern.box, swizzle=pattern.swizzle)
+        mapped, source, out = torch.zeros(3, hopper.SIDE, hopper.SIDE, device=device)
+        box = cuda.tensor_map(mapped, pattern.box, swizzle=pattern.swizzle)
         cluster = (pattern.blocks, 1, 1) if pattern.blocks > 1 else None
         attributes = cuda.LaunchAttributes(cluster=cluster)
         kernel = cuda.Kernel(f"{pattern.name}.cu", pattern.source, "kernel", attributes=attributes)
-        yield pattern.name, partial(kernel[pattern.blocks, pattern.threads, hopper.SHARED], box, read, out)
+        yield pattern.name, partial(kernel[pattern.blocks, pattern.threads, hopper.SHARED], box, source, out)
 
 
 def usual_kernels(device: str) -> Iterator[Launchable]:
-    """Every launch of the corpus."""
+    """Yield the launch of every kernel in the corpus."""
     import torch
 
     from warpcheck.frontends import cuda
 
-    for one in corpus.KERNELS:
+    for usual in corpus.KERNELS:
         a, c, b = (torch.from_numpy(array).to(device) for array in corpus.inputs())
-        kernel = cuda.Kernel(f"{one.name}.cu", one.source, one.name)[one.grid, one.block]
-        yield one.name, partial(kernel, a, c, b, one.n)
+        kernel = cuda.Kernel(f"{usual.name}.cu", usual.source, usual.name)[usual.grid, usual.block]
+        yield usual.name, partial(kernel, a, c, b, usual.n)
 
 
 def reference_kernels(device: str) -> Iterator[Launchable]:
-    """Every reference kernel's call on its largest declared case. It has been called before, and so is compiled."""
+    """Yield the call of every reference kernel on its largest declared case, after a first call that compiles."""
     from kernelpath.grading.ground_truth import generate_inputs
     from warpcheck.frontends import triton
 
@@ -131,7 +130,7 @@ def reference_kernels(device: str) -> Iterator[Launchable]:
         if not exercise.runs_on_gpu:
             continue
         case = max(exercise.cases, key=lambda case: exercise.compulsory_bytes(**case))
-        inputs = peers.moved(generate_inputs(exercise, case, 1, "cpu"), device)
+        inputs = peers.move_inputs(generate_inputs(exercise, case, 1, "cpu"), device)
         entry = getattr(registry.import_file(item.reference, f"hardware_{item.name}"), exercise.entry)
         entry(*inputs)
         yield item.name, partial(entry, *inputs)
@@ -141,24 +140,24 @@ PARTS = {"counters": patterns, "corpus": usual_kernels, "hopper": hopper_pattern
 
 
 def launch(part: str, log: Path) -> None:
-    """Make a part's launches on the GPU, for ncu to watch, and log whose each kernel is and what it is called."""
+    """Make the launches of a part on the GPU under ncu, and log the names that belong to each kernel."""
     import torch
 
     launches: list[tuple[str, str]] = []
     for name, call in PARTS[part]("cuda"):
         torch.cuda.synchronize()
         torch.cuda.profiler.start()
-        seen: list[frontends.Launched] = []
-        with frontends.observe(seen.append):
+        records: list[frontends.Launched] = []
+        with frontends.observe(records.append):
             call()
-        launches += [(name, launched.name) for launched in seen]
+        launches += [(name, record.name) for record in records]
         torch.cuda.synchronize()
         torch.cuda.profiler.stop()
     log.write_text(json.dumps(launches))
 
 
 def counters(part: str) -> dict[str, dict[str, int]]:
-    """ncu's counts of a part's launches, by name and by what the PTX machine calls them."""
+    """Return ncu's counters of a part's launches, by the name of the launch and of the PTX machine's counter."""
     sums = SUMS.get(part, METRICS)
     metrics = sorted({metric.lstrip("-") for terms in sums.values() for metric in terms})
     command = ["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--metrics", ",".join(metrics)]
@@ -168,13 +167,13 @@ def counters(part: str) -> dict[str, dict[str, int]]:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         launches = json.loads(log.read_text())
     rows = [row for row in csv.DictReader(done.stdout[done.stdout.index('"ID"') :].splitlines()) if row["ID"]]
-    found: dict[str, dict[str, int]] = {}
+    by_launch: dict[str, dict[str, int]] = {}
     for (name, kernel), row in zip(launches, rows, strict=True):
         assert kernel.partition("<")[0] in row["Kernel Name"]
-        counted = found.setdefault(name, dict.fromkeys(sums, 0))
+        totals = by_launch.setdefault(name, dict.fromkeys(sums, 0))
         for ours, terms in sums.items():
-            counted[ours] += sum(_number(row, term) for term in terms)
-    return found
+            totals[ours] += sum(_number(row, term) for term in terms)
+    return by_launch
 
 
 def _number(row: dict[str, str], term: str) -> int:
@@ -183,19 +182,19 @@ def _number(row: dict[str, str], term: str) -> int:
 
 
 def machine(part: str) -> dict[str, dict[str, int]]:
-    """What the PTX machine counts for the same launches."""
-    found: dict[str, dict[str, int]] = {}
+    """Return the PTX machine's counters of the same launches."""
+    by_launch: dict[str, dict[str, int]] = {}
     for name, call in PARTS[part]("cpu"):
-        launched: list[frontends.Launched] = []
-        with frontends.observe(launched.append):
+        records: list[frontends.Launched] = []
+        with frontends.observe(records.append):
             call()
-        totals = [one.counted.totals for one in launched if one.counted is not None]
-        found[name] = {ours: sum(getattr(counted, ours) for counted in totals) for ours in SUMS.get(part, METRICS)}
-    return found
+        totals = [record.counted.totals for record in records if record.counted is not None]
+        by_launch[name] = {ours: sum(getattr(total, ours) for total in totals) for ours in SUMS.get(part, METRICS)}
+    return by_launch
 
 
 def program(bugs: list[Bug]) -> str:
-    """A CUDA program that runs the bug whose number it is given."""
+    """Return a CUDA program that runs the bug with the number in its argument."""
     kernels = "\n".join(
         f'namespace bug_{k} {{\n#line 1 "{bug.name}.cu"\n{bug.source}\n}}' for k, bug in enumerate(bugs)
     )
@@ -220,7 +219,7 @@ int main(int count, char** arguments) {{
 
 
 def sanitizer() -> dict[str, dict[str, object]]:
-    """For each planted bug: the tool for its kind, whether it complained, and whether it named the line."""
+    """Return, for each planted bug, the tool for its kind, whether the tool reported it, and whether with the line."""
     bugs = [bug for bug in BUGS if bug.kind.name in TOOLS]
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "bugs.cu")
@@ -230,8 +229,8 @@ def sanitizer() -> dict[str, dict[str, object]]:
             check=True,
         )
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            found = pool.map(lambda k: _examine(Path(folder, "bugs"), k, bugs[k]), range(len(bugs)))
-            return dict(zip((bug.name for bug in bugs), found, strict=True))
+            results = pool.map(lambda k: _examine(Path(folder, "bugs"), k, bugs[k]), range(len(bugs)))
+            return dict(zip((bug.name for bug in bugs), results, strict=True))
 
 
 def _examine(executable: Path, number: int, bug: Bug) -> dict[str, object]:
@@ -239,10 +238,12 @@ def _examine(executable: Path, number: int, bug: Bug) -> dict[str, object]:
     command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", str(executable), str(number)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        said, status = done.stdout + done.stderr, done.returncode
+        output = done.stdout + done.stderr
+        status = done.returncode
     except subprocess.TimeoutExpired as expired:
-        said, status = str(expired.stdout), -1
-    return {"tool": tool, "found": status == 9, "line": f"{bug.name}.cu:{bug.line}" in said, "hung": status == -1}
+        output = str(expired.stdout)
+        status = -1
+    return {"tool": tool, "found": status == 9, "line": f"{bug.name}.cu:{bug.line}" in output, "hung": status == -1}
 
 
 def main() -> None:
@@ -258,10 +259,11 @@ def main() -> None:
 
     recorded = peers.machine(Stopwatch())
     for part in [options.only] if options.only else ("counters", "kernels"):
-        hardware, ours = counters(part), machine(part)
+        hardware = counters(part)
+        ours = machine(part)
         recorded[part] = {name: {"ncu": hardware[name], "machine": ours[name]} for name in hardware}
-        for name, counted in hardware.items():
-            different = {key: (ours[name][key], count) for key, count in counted.items() if ours[name][key] != count}
+        for name, values in hardware.items():
+            different = {key: (ours[name][key], count) for key, count in values.items() if ours[name][key] != count}
             print(f"{name:<24}", different or "equal")
     if not options.only:
         recorded["sanitizer"] = sanitizer()

@@ -1,12 +1,14 @@
-"""How long the PTX machine takes for three kernels of Hopper, each in a fresh process: with an empty cache, then again.
+"""Measure how long the PTX machine takes for three kernels for Hopper, with an empty cache and then again.
 
     python benchmarks/hopper_speed.py
 
-A product of 128 x 128 x 128 through TMA and wgmma in CUDA C++, the persistent warp-specialized one of week 22 at 256 x
-512 x 192, and the attention of week 23 with 256 tokens and heads of 64. Prints wall-clock and processor seconds of the
-machine, which compiles and runs the PTX, and processor seconds of the whole process, with its imports and with NVRTC or
-the CuTe DSL. The cold run compiles the machine's own functions as well; a new kernel compiles its own code only, which
-"new kernel" shows: the cache then holds what another kernel has left there.
+The kernels are a GEMM of 128 x 128 x 128 with TMA and wgmma in CUDA C++, the persistent warp-specialized GEMM of week
+22 at 256 x 512 x 192, and the attention of week 23 with 256 tokens and heads of 64. Each runs in a fresh process.
+Prints wall-clock and processor seconds of the machine, which compiles and runs the PTX, and processor seconds of the
+whole process, with its imports and with NVRTC or the CuTe DSL.
+
+The cold run compiles the machine's own functions as well. A new kernel compiles only its own code, which "new kernel"
+shows: the cache then has the code that another kernel has left there.
 """
 
 from __future__ import annotations
@@ -37,14 +39,14 @@ def solution(name: str) -> ModuleType:
 
 
 def call_of(name: str) -> tuple[Callable[[], Any], Any]:
-    """What runs a kernel on its operands, and what it should give."""
+    """Return a function that runs a kernel on its operands, and the expected result."""
     import torch
 
     from warpcheck.frontends import cuda
 
-    draw = torch.Generator().manual_seed(1)
+    random = torch.Generator().manual_seed(1)
     if name == "product":
-        a, b = (torch.randn(128, 128, generator=draw).half() for _ in range(2))
+        a, b = (torch.randn(128, 128, generator=random).half() for _ in range(2))
         c = torch.empty(128, 128)
 
         def product() -> torch.Tensor:
@@ -55,17 +57,18 @@ def call_of(name: str) -> tuple[Callable[[], Any], Any]:
 
         return product, a.float() @ b.float().T
     if name == "persistent":
-        a, b = torch.randn(256, 192, generator=draw).bfloat16(), torch.randn(512, 192, generator=draw).bfloat16()
+        a = torch.randn(256, 192, generator=random).bfloat16()
+        b = torch.randn(512, 192, generator=random).bfloat16()
         gemm = solution("w22a_persistent_gemm")
         return lambda: gemm.matmul(a, b.T), a.float() @ b.float().T
-    q, k, v = (torch.randn(1, 1, 256, 64, generator=draw).bfloat16() for _ in range(3))
+    q, k, v = (torch.randn(1, 1, 256, 64, generator=random).bfloat16() for _ in range(3))
     expected = torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float())
     attention = solution("w23a_flash_attention_cute")
     return lambda: attention.flash_attention(q, k, v, False)[0], expected
 
 
 def run(name: str) -> None:
-    """Run a kernel here and print what it took."""
+    """Run a kernel in this process, and print the times."""
     import torch
 
     from warpcheck import simulated_gpu
@@ -75,7 +78,7 @@ def run(name: str) -> None:
     spent = [0.0, 0.0]
 
     def timed(method: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*args: Any, **options: Any) -> Any:
+        def call_timed(*args: Any, **options: Any) -> Any:
             depth.append(method)
             wall, processor = time.perf_counter(), sum(os.times()[:4])
             try:
@@ -86,7 +89,7 @@ def run(name: str) -> None:
                     spent[0] += time.perf_counter() - wall
                     spent[1] += sum(os.times()[:4]) - processor
 
-        return called
+        return call_timed
 
     depth: list[Any] = []
     for method in ("__init__", "compile", "launch"):
@@ -96,21 +99,21 @@ def run(name: str) -> None:
     print(json.dumps([*spent, sum(os.times()[:4])]))
 
 
-def measured(name: str, cache: str) -> list[float]:
+def measure(name: str, cache: str) -> list[float]:
     environment = os.environ | {"XDG_CACHE_HOME": cache}
     done = subprocess.run(
         [sys.executable, __file__, name], env=environment, capture_output=True, text=True, check=True, cwd=ROOT
     )
-    found: list[float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    times: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return times
 
 
 def main() -> None:
     for name in KERNELS:
-        with tempfile.TemporaryDirectory() as cold, tempfile.TemporaryDirectory() as other:
-            measured(KERNELS[KERNELS.index(name) - 1], other)
-            for state, cache in (("cold", cold), ("again", cold), ("new kernel", other)):
-                wall, machine, process = measured(name, cache)
+        with tempfile.TemporaryDirectory() as cold, tempfile.TemporaryDirectory() as warm:
+            measure(KERNELS[KERNELS.index(name) - 1], warm)
+            for state, cache in (("cold", cold), ("again", cold), ("new kernel", warm)):
+                wall, machine, process = measure(name, cache)
                 print(f"{name:12} {state:12} machine {wall:6.2f} s, {machine:5.2f} s CPU; process {process:5.2f} s CPU")
 
 

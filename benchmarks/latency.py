@@ -48,8 +48,8 @@ def chain(layer: Layer, inputs: Sequence[decoder_attention.Inputs]) -> Step:
 
     def step() -> torch.Tensor:
         x = inputs[0][0]
-        for _, *others in inputs:
-            x = layer(x, *others)
+        for _, *layer_inputs in inputs:
+            x = layer(x, *layer_inputs)
         return x
 
     return step
@@ -92,9 +92,9 @@ def check_agreement(results: Mapping[str, torch.Tensor], tolerance: float = 0.02
 
     Operators round between kernels to bfloat16, and the difference grows with the number of layers.
     """
-    (first_name, first), *others = results.items()
+    (first_name, first), *rest_of_results = results.items()
     scale = first.double().square().mean().sqrt()
-    for name, result in others:
+    for name, result in rest_of_results:
         error = (result.double() - first.double()).square().mean().sqrt() / scale
         if not error <= tolerance:
             raise ValueError(f"{name} differs from {first_name} by {error:.3g} of the root mean square")
@@ -154,8 +154,8 @@ def main() -> None:
         "microseconds": {},
     }
     for heads, tokens in sizes:
-        found = report["microseconds"][f"heads={heads} tokens={tokens}"] = run(heads, tokens)
-        for name, values in found.items():
+        by_name = report["microseconds"][f"heads={heads} tokens={tokens}"] = run(heads, tokens)
+        for name, values in by_name.items():
             spread = f"{values['p01']:.0f} to {values['p99']:.0f}"
             print(f"heads={heads} tokens={tokens}  {name:<32} {values['median']:8.1f} us  ({spread})", flush=True)
     if options.json:

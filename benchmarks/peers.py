@@ -64,10 +64,10 @@ Peers = Mapping[str, Kernel]
 
 WARM_UP = 3
 ROUNDS = 48
-# Seconds of one case after which its rounds end, but not before LEAST of them.
+# Seconds of one case after which its rounds end, but not before MIN_ROUNDS of them.
 LONG = 1.0
 
-LEAST = 15
+MIN_ROUNDS = 15
 # Rounds in which the host's work counts, too.
 ELAPSED_ROUNDS = 7
 # Cases of each race that come before the others of any race.
@@ -177,7 +177,7 @@ def scaled_blocks(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale
 
 
 def int_product(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
-    """The integer GEMM alone, without the scales that ours applies."""
+    """Run the integer GEMM alone, without the scales that ours applies."""
     return torch._int_mm(a, b.t())
 
 
@@ -194,7 +194,11 @@ def flash2_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: 
 
 
 def flash4_attention(kernel: Kernel) -> Kernel:
-    """FlashAttention's tensors have tokens before heads: for a fair race the same values in its own order."""
+    """Return FlashAttention for our order of dimensions.
+
+    Its tensors have tokens before heads. For a fair race it gets the same values in that order, which the first call
+    creates untimed.
+    """
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
         out = kernel(*(_tokens_first(x) for x in (q, k, v)), causal=causal)
@@ -322,22 +326,22 @@ def quack_layernorm(kernel: Kernel) -> Kernel:
     """Return Quack's kernel, which takes float32 weights only. The first call converts them, untimed."""
 
     def normalize(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> Any:
-        return kernel(x, _widened(weight), _widened(bias), eps, return_rstd=True, return_mean=True)
+        return kernel(x, _convert_once(weight), _convert_once(bias), eps, return_rstd=True, return_mean=True)
 
     return normalize
 
 
-_wide: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+_float32_copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
 
-def _widened(x: torch.Tensor) -> torch.Tensor:
-    if id(x) not in _wide or _wide[id(x)][0] is not x:
-        _wide[id(x)] = x, x.float()
-    return _wide[id(x)][1]
+def _convert_once(x: torch.Tensor) -> torch.Tensor:
+    if id(x) not in _float32_copies or _float32_copies[id(x)][0] is not x:
+        _float32_copies[id(x)] = x, x.float()
+    return _float32_copies[id(x)][1]
 
 
 def quack_cross_entropy(kernel: Kernel) -> Kernel:
-    """Its losses of the rows are not averaged, which costs it nothing."""
+    """Return Quack's cross entropy, which doesn't average the losses of the rows. It spends no time on that."""
 
     def losses(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int, gradient: bool) -> Any:
         return kernel(logits, labels, ignore_index=ignore_index, return_dx=gradient)
@@ -383,7 +387,7 @@ def _dequantized_once(x: torch.Tensor, dequantize: Callable[[], tuple[torch.Tens
 
 
 def product_in_16_bits(x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
-    """cuBLAS with weights that were never quantized: four times the bytes."""
+    """Run cuBLAS with weights that were never quantized, which are four times the bytes."""
     (weight,) = _dequantized_once(packed, lambda: (w4a16.dequantize(packed, scale, zero, x.dtype),))
     return x @ weight.T
 
@@ -408,7 +412,7 @@ def tinygemm(kernel: Kernel) -> Kernel:
 def attention_in_16_bits(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, k_scale: torch.Tensor, v_scale: torch.Tensor
 ) -> torch.Tensor:
-    """PyTorch's attention over a cache that was never quantized: twice the bytes."""
+    """Run PyTorch's attention over a cache that was never quantized, which is twice the bytes."""
 
     def dequantize() -> tuple[torch.Tensor, ...]:
         return (k.float() * k_scale[:, :, None]).to(q.dtype), (v.float() * v_scale[..., None]).to(q.dtype)
@@ -417,9 +421,10 @@ def attention_in_16_bits(
     return F.scaled_dot_product_attention(q[:, :, None], keys, values)[:, :, 0]
 
 
-def fused_adamw(steps: Sequence[int], *rest: Any) -> None:
-    """PyTorch's fused AdamW, which torch.optim.AdamW(fused=True) calls; its step counters are on the device."""
-    (lr, beta1, beta2, eps, weight_decay), tensors = rest[:5], rest[5:]
+def fused_adamw(steps: Sequence[int], *arguments: Any) -> None:
+    """Run PyTorch's fused AdamW, as torch.optim.AdamW(fused=True) does, with step counters on the device."""
+    lr, beta1, beta2, eps, weight_decay = arguments[:5]
+    tensors = arguments[5:]
     count = len(steps)
     params, grads, moments, squares = (list(tensors[part * count : (part + 1) * count]) for part in range(4))
     settings = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay}
@@ -505,8 +510,8 @@ def _counters(steps: Sequence[int], device: torch.device) -> list[torch.Tensor]:
 
 def select_positive(x: torch.Tensor, out: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
     """Select as PyTorch does, which copies the count to the host and waits for it."""
-    kept = x[x > 0]
-    out[: kept.numel()] = kept
+    selected = x[x > 0]
+    out[: selected.numel()] = selected
     return out
 
 
@@ -891,7 +896,7 @@ def run(
         if time.perf_counter() > until:
             absent[label] = "not begun in the time given"
             continue
-        for remembered in (_reordered, _repeated, _wide, _graphs, _longest_of, _step_counters):
+        for remembered in (_reordered, _repeated, _float32_copies, _graphs, _longest_of, _step_counters):
             remembered.clear()
         contestants = {**references, **{name: race.peers[name] for name in race.peers if name not in too_slow}}
         recorder.forget(label)
@@ -957,7 +962,7 @@ def _rounds(
     seconds: dict[str, list[float]] = {name: [] for name in names}
     began = time.perf_counter()
     for index in range(WARM_UP + rounds):
-        if index >= WARM_UP + LEAST and time.perf_counter() - began > LONG:
+        if index >= WARM_UP + MIN_ROUNDS and time.perf_counter() - began > LONG:
             break
         turns = [names[turn] for turn in implementation_order(index, len(names))]
         timed, _ = stopwatch.round([partial(contestants[name], *sets[index % len(sets)]) for name in turns])
@@ -990,13 +995,13 @@ def first_output(outputs: Any) -> torch.Tensor:
     return first
 
 
-def moved(inputs: Sequence[Any], device: str) -> list[Any]:
+def move_inputs(inputs: Sequence[Any], device: str) -> list[Any]:
     """Return inputs generated on the CPU, so that they are the same everywhere, on another device."""
     to: dict[type, Callable[[Any], Any]] = {
         torch.Tensor: lambda tensor: tensor.to(device),
         torch.device: lambda _: torch.device(device),
     }
-    return [to.get(type(value), lambda other: other)(value) for value in inputs]
+    return [to.get(type(value), lambda unchanged: unchanged)(value) for value in inputs]
 
 
 def machine(stopwatch: Stopwatch) -> dict[str, Any]:
@@ -1035,14 +1040,14 @@ def main() -> None:
     print("  ".join(f"{name} {rate / 1e9:.0f} GB/s" for name, rate in rates.items()), flush=True)
     conditions = machine(stopwatch) | {"ceilings": rates, "rounds": options.rounds, "confidence": CONFIDENCE}
     recorder = Recorder(options.json, conditions, resume=options.resume)
-    wanted = [
+    selected = [
         race
         for race in races()
         if (not options.exercises or set(options.exercises) & set(race.exercises)) and options.part in (None, race.part)
     ]
     # If the time does not suffice, every kernel has its first cases.
     for cases in (slice(FIRST_CASES), slice(FIRST_CASES, None)):
-        for race in wanted:
+        for race in selected:
             for result in run(replace(race, cases=race.cases[cases]), stopwatch, options.rounds, recorder, until):
                 show(result)
                 recorder.add(result, stopwatch.telemetry())

@@ -46,7 +46,7 @@ def main() -> None:
         show(item.name, report)
         reports[item.path_id] = dataclasses.asdict(dataclasses.replace(report, printed=""))
         dates[item.path_id] = datetime.date.today().isoformat()
-        recorded["reports"] = [reports[known.path_id] for known in registry.exercises() if known.path_id in reports]
+        recorded["reports"] = [reports[ref.path_id] for ref in registry.exercises() if ref.path_id in reports]
         recorded["report_dates"] = {name: dates[name] for name in reports if name in dates}
         filled = {name: part for name, part in recorded.items() if part}
         path.write_text(json.dumps(filled, indent=1) + "\n", encoding="utf-8")

@@ -1,15 +1,15 @@
-"""The rate at which right submissions are rejected, and wrong ones pass, over many seeds.
+"""Measure how often correct submissions are rejected, and wrong ones pass, over many seeds.
 
 python benchmarks/seeds.py [--seeds N] [--first SEED] [--date] [--jobs N] [--device cpu|cuda] [--kinds KIND ...]
                            [--only NAME ...] [--json FILE]
 
-Kinds: references (the expert kernels, or solutions/), answers (solutions/ that are not references), accepts and
-rejects (tests/). A reject may end with any verdict but PASSED: which of two faults shows first may depend on the seed.
-Nothing is timed. --date draws the first seed from today's date, which a scheduled run uses to try other seeds every
-week.
+Kinds: references (the expert kernels, or solutions/), answers (solutions/ that are not references), accepts and rejects
+(tests/). A reject may end with any verdict but PASSED, because the seed may determine which of two faults shows first.
+Nothing is timed. --date derives the first seed from today's date, so that a scheduled run tries other seeds every week.
 
-For each submission the table shows how often it had the right verdict, and the largest share of its tolerance that
-any element used: a reference that uses 0.9 of it is about to be rejected. Exit status 1 if any verdict was wrong.
+For each submission the table shows how often it had the right verdict, and the largest share of its tolerance that any
+element used. A reference that uses 0.9 of its tolerance is close to being rejected. The exit status is 1 if any verdict
+was wrong.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Kind = Literal["references", "answers", "accepts", "rejects"]
 
 @dataclass(frozen=True)
 class Task:
-    """A grading of a solution, of an honest or of a wrong submission, whose name is w01b_vector_add/RACE_no_barrier."""
+    """The grading of one solution or planted submission, whose name is for example w01b_vector_add/RACE_no_barrier."""
 
     kind: Kind
     exercise: str
@@ -56,9 +56,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a grading ended.
+    """The outcome of a grading.
 
-    verdict: "RAISED" where the grader itself failed. used: the largest share of its tolerance that an element used.
+    Attributes:
+        verdict: The verdict, or "RAISED" if the grader itself failed.
+        used: The largest share of its tolerance that an element used.
     """
 
     task: Task
@@ -68,7 +70,7 @@ class Outcome:
     seconds: float
 
     @property
-    def right(self) -> bool:
+    def is_right(self) -> bool:
         passed = self.verdict == "PASSED"
         return not passed and self.verdict != "RAISED" if self.task.kind == "rejects" else passed
 
@@ -82,8 +84,8 @@ def main() -> None:
     with ProcessPoolExecutor(arguments.jobs, get_context("spawn"), initializer=_start) as pool:
         for future in as_completed([pool.submit(_grade, task) for task in tasks]):
             outcomes.append(future.result())
-            if not outcomes[-1].right:
-                print(_described(outcomes[-1]), flush=True)
+            if not outcomes[-1].is_right:
+                print(_describe(outcomes[-1]), flush=True)
             elif len(outcomes) % 50 == 0:
                 print(f"{len(outcomes)} of {len(tasks)}, {time.monotonic() - begin:.0f} s", flush=True)
             if arguments.json and len(outcomes) % 50 == 0:
@@ -91,7 +93,7 @@ def main() -> None:
     if arguments.json:
         _write(arguments.json, outcomes)
     _print_table(outcomes)
-    wrong = sum(not outcome.right for outcome in outcomes)
+    wrong = sum(not outcome.is_right for outcome in outcomes)
     print(f"{wrong} of {len(outcomes)} gradings were wrong, seeds {first} to {first + arguments.seeds - 1}")
     sys.exit(wrong > 0)
 
@@ -130,7 +132,8 @@ def _tasks(arguments: argparse.Namespace, seeds: Sequence[int]) -> Iterator[Task
 def _corpora(device: grade.Device) -> dict[Kind, dict[str, Planted]]:
     """Return the planted submissions that a device grades, by their names."""
     root = registry.root()
-    honest, wrong = planted.accepts(root), planted.rejects(root, "gpu" if device == "cuda" else "cpu")
+    honest = planted.accepts(root)
+    wrong = planted.rejects(root, "gpu" if device == "cuda" else "cpu")
     return {
         "accepts": {submission.name: submission for submission in honest},
         "rejects": {submission.name: submission for submission in wrong},
@@ -141,7 +144,7 @@ _largest_used = 0.0
 
 
 def _start() -> None:
-    """In each process of the pool: note what share of its tolerance every compared output uses."""
+    """Initialize a process of the pool: record the share of its tolerance that every compared output uses."""
     torch.set_num_threads(1)
     compare_exactly = compare.mismatches
 
@@ -178,12 +181,12 @@ def _grade(task: Task) -> Outcome:
                 item, submission, device=task.device, seed=task.seed, brief=task.kind == "rejects", timed=False
             )
             verdict, cause = report.verdict.value, report.cause
-        except Exception as error:  # a failure of the grader is an outcome as well, and the others go on
+        except Exception as error:  # a failure of the grader is an outcome, and the other tasks continue
             verdict, cause = "RAISED", f"{type(error).__name__}: {error}"
     return Outcome(task, verdict, cause, _largest_used, time.monotonic() - begin)
 
 
-def _described(outcome: Outcome) -> str:
+def _describe(outcome: Outcome) -> str:
     return f"{outcome.task.name}, seed {outcome.task.seed}: {outcome.verdict} {outcome.cause}"
 
 
@@ -196,8 +199,8 @@ def _print_table(outcomes: Sequence[Outcome]) -> None:
     for outcome in outcomes:
         rows[outcome.task.name].append(outcome)
     print(f"{'submission':60} {'right':>7} {'used':>5} {'seconds':>8}")
-    for name, group in sorted(rows.items(), key=lambda row: -max(one.used for one in row[1])):
-        right = sum(outcome.right for outcome in group)
+    for name, group in sorted(rows.items(), key=lambda row: -max(outcome.used for outcome in row[1])):
+        right = sum(outcome.is_right for outcome in group)
         used = max(outcome.used for outcome in group)
         seconds = sum(outcome.seconds for outcome in group) / len(group)
         print(f"{name[-60:]:60} {right:>3}/{len(group):<3} {used:>5.2f} {seconds:>8.1f}")

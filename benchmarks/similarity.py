@@ -36,7 +36,7 @@ from tests import planted
 
 ROOT = Path(__file__).parents[1]
 
-# By exercise: the submissions of tests/accepts that were made from one another.
+# For each exercise, the submissions in tests/accepts that were derived from one another.
 DERIVED = {
     "w16a_transformer_block": {"autograd_functions", "buffers_reused", "recomputed"},
     "w16d_kernel_library": {"defined_schemas", "setup_script", "triton_operators"},
@@ -44,7 +44,7 @@ DERIVED = {
 }
 
 THRESHOLDS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.9)
-# Lines between the statements that are put into a copy; 0 for none.
+# The number of lines between statements that are inserted into a copy. 0 inserts none.
 EVERY = (0, 20, 10, 5)
 
 
@@ -60,7 +60,10 @@ def main() -> None:
     print(f"{'share':>5}{'honest':>8}{'rate':>8}{'at most':>9}{'derived':>9}{copies}")
     for threshold in THRESHOLDS:
         above = count_above(honest, threshold)
-        caught = "".join(f"{sum(share >= threshold for share in own) / len(own):10.0%}" for own in shares.values())
+        caught = "".join(
+            f"{sum(share >= threshold for share in copies_at_rate) / len(copies_at_rate):10.0%}"
+            for copies_at_rate in shares.values()
+        )
         rates = f"{above / count:8.2%}{upper_bound(above, count):9.2%}"
         print(f"{threshold:5.2f}{above:8d}{rates}{count_above(derived, threshold):9d}{caught}")
 
@@ -129,13 +132,13 @@ def disguise(suffix: str, text: str, every: int) -> str:
 def upper_bound(events: int, trials: int) -> float:
     """Return the upper end of the two-sided 95 % confidence interval of a rate, by bisection."""
 
-    def at_most_so_many(rate: float) -> float:
+    def probability_of_at_most_events(rate: float) -> float:
         return sum(math.comb(trials, k) * rate**k * (1 - rate) ** (trials - k) for k in range(events + 1))
 
     low, high = events / trials, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if at_most_so_many(middle) > 0.025 else (low, middle)
+        low, high = (middle, high) if probability_of_at_most_events(middle) > 0.025 else (low, middle)
     return high
 
 

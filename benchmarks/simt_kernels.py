@@ -1,4 +1,4 @@
-"""CUDA kernels that the benchmarks of the PTX machine share: a naive product, a tiled one, and a sum."""
+"""CUDA kernels that the benchmarks of the PTX machine share: a naive GEMM, a tiled GEMM, and an addition."""
 
 SOURCE = """
 extern "C" __global__ void product(const float* a, const float* b, float* c, int n) {

@@ -1,12 +1,12 @@
-"""How fast the PTX machine compiles and runs, counters and safety on, beside Numba's CUDA simulator.
+"""Measure how fast the PTX machine compiles and runs, with counters and checks, next to Numba's CUDA simulator.
 
     python benchmarks/simt_speed.py
 
-Prints the time to compile a line of PTX of a long kernel: with an empty cache, with one that another kernel has filled,
-and with one that has the kernel itself. Then lane-instructions a second of the naive product at 256 x 256 x 256 and of
-a few other kernels, and the time for one multiply-add of a lane in both machines: the median of some runs. All of it is
-processor time, which other programs on the machine disturb little. Both run on one core. Numba is not a dependency:
-pip install numba.
+Prints the time to compile a line of PTX of a long kernel: with an empty cache, with a cache that another kernel has
+filled, and with one that has the kernel itself. Then it prints lane-instructions per second of the naive GEMM at 256 x
+256 x 256 and of a few other kernels, and the time for one multiply-add of a lane in both machines, as the median of
+several runs. All times are processor times, which other programs on the machine disturb little. Both machines run on
+one core. Numba is not a dependency (pip install numba).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TILE = 16
 
 
 def seconds(call: Callable[[], object], repeat: int = 5) -> float:
-    """Median seconds of processor time of a call, after a first one that is not counted."""
+    """Return the median processor seconds of a call, after a first call that does not count."""
     call()
     times = []
     for _ in range(repeat):
@@ -65,7 +65,8 @@ def matrices(n: int) -> list[np.ndarray]:
 
 def launcher(name: str, n: int, grid: tuple[int, ...], block: tuple[int, ...]) -> Callable[[], simt.Launch]:
     binary = nvrtc.compile_kernel(SOURCE, "speed.cu", name, "compute_80")
-    module, arrays = simt.load(binary.ptx, "speed.cu"), matrices(n)
+    module = simt.load(binary.ptx, "speed.cu")
+    arrays = matrices(n)
     buffers = [simt.Buffer(x, m.ctypes.data, m.nbytes, 4) for x, m in zip("abc", arrays, strict=True)]
 
     def launch() -> simt.Launch:
@@ -79,7 +80,7 @@ def launcher(name: str, n: int, grid: tuple[int, ...], block: tuple[int, ...]) -
 
 
 def compile_long(width: int) -> tuple[float, int]:
-    """Milliseconds to compile the long kernel of a width, from its text on, and its lines of PTX."""
+    """Return the milliseconds to compile the long kernel of this width from its PTX, and its lines of PTX."""
     binary = nvrtc.compile_kernel(LONG.replace("WIDTH", str(width)), "row.cu", "row", "compute_80")
     start = time.process_time()
     compile_kernel(ptx.parse(binary.ptx, "row.cu"), binary.mangled, f"row of {width}")
@@ -88,12 +89,12 @@ def compile_long(width: int) -> tuple[float, int]:
 
 def print_compiling() -> None:
     for cache, width in (("empty", 256), ("with its forms", 320), ("with the kernel", 320)):
-        taken, lines = compile_long(width)
-        print(f"compiling {lines} lines of PTX, cache {cache + ':':16} {taken:7.1f} ms  {taken / lines:6.3f} ms a line")
+        ms, lines = compile_long(width)
+        print(f"compiling {lines} lines of PTX, cache {cache + ':':16} {ms:7.1f} ms  {ms / lines:6.3f} ms a line")
 
 
 def simulated_product(n: int) -> Callable[[], None]:
-    """The naive product on Numba's simulator."""
+    """Return a launch of the naive GEMM on Numba's simulator."""
 
     @cuda.jit
     def product(a, b, c, n):  # type: ignore[no-untyped-def]
@@ -114,11 +115,12 @@ def print_rates() -> None:
         ("add", 1024, (4096,), (256,)),
     ):
         launch = launcher(name, n, grid, block)
-        instructions, taken = launch().instructions, seconds(launch)
-        rate = instructions / taken / 1e6
-        print(f"{name:8} {n:5}  {taken * 1e3:7.1f} ms  {rate:6.0f} million lane-instructions/s")
+        instructions = launch().instructions
+        duration = seconds(launch)
+        rate = instructions / duration / 1e6
+        print(f"{name:8} {n:5}  {duration * 1e3:7.1f} ms  {rate:6.0f} million lane-instructions/s")
         if name == "product":
-            ours = taken / n**3
+            ours = duration / n**3
     small = 32
     theirs = seconds(simulated_product(small), repeat=3) / small**3
     print(

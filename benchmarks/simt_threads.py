@@ -1,11 +1,11 @@
-"""How much faster the PTX machine runs the blocks of a launch on several cores.
+"""Measure how much faster the PTX machine runs the blocks of a launch on several cores.
 
     python benchmarks/simt_threads.py [--threads 2] [--rounds 9]
 
-Prints the time of a launch with one thread and with several, and their ratio: a naive product and a tiled one at
-256 x 256 x 256, a sum of 1,048,576 elements, and the forward pass of an attention in Triton. The launches of both take
-turns, and each time is the shortest of all rounds, because other programs on the machine only add to it. A launch that
-is not worth the threads runs on one core.
+Prints the time of a launch with one thread and with several, and their ratio: for a naive and a tiled GEMM at 256 x 256
+x 256, a sum of 1,048,576 elements, and the forward pass of an attention in Triton. The launches with one thread and
+with several alternate, and each time is the minimum of all rounds, because other programs on the machine can only add
+to it. A launch that is not worth the threads runs on one core.
 """
 
 from __future__ import annotations
@@ -73,11 +73,14 @@ def main() -> None:
                 with warpcheck.gpu("sm_80", threads=threads):
                     start = time.perf_counter()
                     launch()
-                    taken = time.perf_counter() - start
+                    duration = time.perf_counter() - start
                 if number:  # the first launches compile
-                    best[threads] = min(taken, best.get(threads, taken))
-        one, several = best[1], best[options.threads]
-        print(f"{name:10} {one * 1e3:7.1f} ms, {options.threads} threads {several * 1e3:7.1f} ms: {one / several:.2f}x")
+                    best[threads] = min(duration, best.get(threads, duration))
+        single = best[1]
+        multi = best[options.threads]
+        print(
+            f"{name:10} {single * 1e3:7.1f} ms, {options.threads} threads {multi * 1e3:7.1f} ms: {single / multi:.2f}x"
+        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A transformer block on several ranks, each with a share of its heads and of its hidden columns.
+"""Run a transformer block on several ranks, each with a share of the heads and of the hidden columns.
 
-Every rank has whole activations and the rows of wqkv and wgu, and the columns of wo and wdown, of its own share, so
-that four sums over all ranks are what a training step needs: after the attention and after the gated product, and of
-the gradients that flow back into their inputs. Source: Shoeybi et al., *Megatron-LM*, section 3. The kernels are those
-of transformer_block's reference; benchmarks/all_reduce.py measures it as its "block".
+Every rank has the complete activations, the rows of wqkv and wgu of its share, and the columns of wo and wdown of its
+share. A training step then needs four sums over all ranks: after the attention, after the gated product, and of the
+gradients of the inputs of both. Source: Shoeybi et al., *Megatron-LM*, section 3. The kernels are those of
+transformer_block's reference. benchmarks/all_reduce.py measures the block as its part "block".
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from types import ModuleType
 
 import torch
 
-# Of this rank's matrices, summed over all ranks. The result may be overwritten by the next one.
+# A product of this rank's matrices, summed over all ranks. The next product may overwrite the result.
 Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def share(whole: torch.Tensor, rank: int, size: int, *, parts: tuple[int, ...], dim: int) -> torch.Tensor:
-    """This rank's share of each of the parts, of so many rows or columns, that a weight is made of."""
-    return torch.cat([part.chunk(size, dim)[rank] for part in whole.split(parts, dim)], dim)
+def share(weight: torch.Tensor, rank: int, size: int, *, parts: tuple[int, ...], dim: int) -> torch.Tensor:
+    """Return this rank's share of each part of a weight. `parts` are the rows or columns of the parts."""
+    return torch.cat([part.chunk(size, dim)[rank] for part in weight.split(parts, dim)], dim)
 
 
 def shares(
     wqkv: torch.Tensor, wo: torch.Tensor, wgu: torch.Tensor, wdown: torch.Tensor, heads: int, kv_heads: int,
     rank: int, size: int,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    """A rank's weights, in the same order. size divides heads, kv_heads and hidden."""
-    head, hidden = wo.shape[1] // heads, wdown.shape[1]
+    """Return the weights of a rank, in the same order. size divides heads, kv_heads and hidden."""
+    head = wo.shape[1] // heads
+    hidden = wdown.shape[1]
     return (
         share(wqkv, rank, size, parts=(heads * head, kv_heads * head, kv_heads * head), dim=0),
         share(wo, rank, size, parts=(heads * head,), dim=1),
@@ -41,12 +42,15 @@ def step(
     norm1: torch.Tensor, wqkv: torch.Tensor, wo: torch.Tensor, norm2: torch.Tensor, wgu: torch.Tensor,
     wdown: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, dout: torch.Tensor, ds: torch.Tensor,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    """What transformer_block returns, with this rank's shares of the weights and the gradients of those.
+    """Return the results of transformer_block, with this rank's shares of the weights and of their gradients.
 
-    block: the reference's module. heads, kv_heads: this rank's.
+    Args:
+        block: The module of the reference.
+        heads, kv_heads: The heads of this rank.
     """
     batch, tokens, width = x.shape
-    rows, hidden = batch * tokens, wdown.shape[1]
+    rows = batch * tokens
+    hidden = wdown.shape[1]
     n, h, rstd1 = block.norm_forward(x.view(rows, width), residual.view(rows, width), norm1)
     qkv = torch.mm(n, wqkv.t()).view(batch, tokens, -1)
     block.turn(qkv, cos, sin, heads, kv_heads, 1.0)

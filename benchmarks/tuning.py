@@ -1,9 +1,10 @@
-"""How long every configuration of one Triton kernel takes at many sizes: what w09c_autotune is graded with.
+"""Measure every configuration of one Triton kernel at many sizes, for the grading of w09c_autotune.
 
     python benchmarks/tuning.py --json src/kernelpath/course/records/tuning.json
 
-The kernel adds a product to what is in memory, c += a @ w.T, as a layer's weight gradient is accumulated. Cold L2,
-medians over rounds that go through all configurations. What needs more shared memory than a block may have has no time.
+The kernel adds a product to memory, c += a @ w.T, as a layer accumulates its weight gradient. The L2 is cold, and times
+are medians over rounds through all configurations. Configurations that need more shared memory than a block may have
+get no time.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ SPACE = {
     "num_stages": (3, 5),
 }
 ROWS = (16, 17, 24, 31, 48, 64, 100, 128, 200, 256, 391, 512, 777, 1024, 1500, 2048, 3000, 4096)
-# Columns of c (N) and length of the sums (K).
+# The columns of c (N) and the length of the sums (K).
 LAYERS = ((1024, 4096), (4096, 4096), (4096, 11008), (2880, 2880))
 
 SIZES = [("float16", m, n, k) for n, k in LAYERS for m in ROWS] + [
@@ -48,47 +49,49 @@ def accumulate(  # type: ignore[no-untyped-def]
     a, w, c, M, N, K, size_class,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
 ):  # fmt: skip
-    """c += a @ w.T: a (M, K), w (N, K), c (M, N) float32. Nothing masks K."""
+    """Add a @ w.T to c: a (M, K), w (N, K), c (M, N) float32. Nothing masks K."""
     rows = tl.program_id(0) % tl.cdiv(M, BLOCK_M) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(0) // tl.cdiv(M, BLOCK_M) * BLOCK_N + tl.arange(0, BLOCK_N)
     share = K // SPLIT_K
     steps = tl.program_id(1) * share + tl.arange(0, BLOCK_K)
     a_tile = a + rows[:, None] * K + steps[None, :]
     w_tile = w + columns[None, :] * K + steps[:, None]
-    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for _ in range(share // BLOCK_K):
-        left = tl.load(a_tile, mask=rows[:, None] < M, other=0.0)
-        right = tl.load(w_tile, mask=columns[None, :] < N, other=0.0)
-        total = tl.dot(left, right, total)
+        a_values = tl.load(a_tile, mask=rows[:, None] < M, other=0.0)
+        w_values = tl.load(w_tile, mask=columns[None, :] < N, other=0.0)
+        acc = tl.dot(a_values, w_values, acc)
         a_tile += BLOCK_K
         w_tile += BLOCK_K
     inside = (rows[:, None] < M) & (columns[None, :] < N)
-    tl.atomic_add(c + rows[:, None] * N + columns[None, :], total, mask=inside, sem="relaxed")
+    tl.atomic_add(c + rows[:, None] * N + columns[None, :], acc, mask=inside, sem="relaxed")
 
 
-# A value for each of SPACE.
+# One value for each parameter of SPACE.
 Configuration = tuple[int, ...]
 
 
-def named(configuration: Configuration) -> dict[str, int]:
+def as_keywords(configuration: Configuration) -> dict[str, int]:
     return dict(zip(SPACE, configuration, strict=True))
 
 
-def compiled(task: tuple[str, Configuration]) -> tuple[str, Configuration, int, float]:
-    """Dtype, configuration, bytes of shared memory, seconds. Fills Triton's cache."""
+def compile_configuration(task: tuple[str, Configuration]) -> tuple[str, Configuration, int, float]:
+    """Compile into Triton's cache. Return dtype, configuration, bytes of shared memory, and seconds."""
     dtype, configuration = task
     begin = time.perf_counter()
-    given = getattr(torch, dtype)
-    kernel = accumulate.warmup(given, given, torch.float32, 4096, 4096, 4096, 4096, grid=(1,), **named(configuration))
+    operand_dtype = getattr(torch, dtype)
+    kernel = accumulate.warmup(
+        operand_dtype, operand_dtype, torch.float32, 4096, 4096, 4096, 4096, grid=(1,), **as_keywords(configuration)
+    )
     return dtype, configuration, kernel.metadata.shared, time.perf_counter() - begin
 
 
-def grid_of(m: int, n: int, one: dict[str, int]) -> tuple[int, int]:
-    return triton.cdiv(m, one["BLOCK_M"]) * triton.cdiv(n, one["BLOCK_N"]), one["SPLIT_K"]
+def grid_of(m: int, n: int, keywords: dict[str, int]) -> tuple[int, int]:
+    return triton.cdiv(m, keywords["BLOCK_M"]) * triton.cdiv(n, keywords["BLOCK_N"]), keywords["SPLIT_K"]
 
 
 class Timer:
-    """Times on this GPU, with an L2 that holds nothing of the operands."""
+    """Measure times on this GPU, with an L2 cache that holds none of the operands."""
 
     def __init__(self) -> None:
         self.flush = torch.empty(512 << 18, dtype=torch.int32, device="cuda")
@@ -96,46 +99,46 @@ class Timer:
     def size(
         self, dtype: str, m: int, n: int, k: int, configurations: list[Configuration], rounds: int
     ) -> tuple[list[float], list[Configuration]]:
-        """Microseconds of each configuration, and those whose result is wrong."""
+        """Return the microseconds of each configuration, and the configurations whose result is wrong."""
         a, w = (torch.randn(rows, k, device="cuda", dtype=getattr(torch, dtype)) for rows in (m, n))
         c = torch.zeros(m, n, device="cuda")
         truth = a.float() @ w.float().T
-        off = []
+        errors = []
 
-        def launch(one: dict[str, int]) -> None:
-            accumulate[grid_of(m, n, one)](a, w, c, m, n, k, m, **one)
+        def launch(keywords: dict[str, int]) -> None:
+            accumulate[grid_of(m, n, keywords)](a, w, c, m, n, k, m, **keywords)
 
         for configuration in configurations:
             c.zero_()
-            launch(named(configuration))
-            off.append((c - truth).abs().max())
+            launch(as_keywords(configuration))
+            errors.append((c - truth).abs().max())
         limit = 0.05 * truth.abs().max()
-        wrong = [one for one, far in zip(configurations, torch.stack(off) > limit, strict=True) if far]
+        wrong = [item for item, is_wrong in zip(configurations, torch.stack(errors) > limit, strict=True) if is_wrong]
         spans: list[list[tuple[Any, Any]]] = [[] for _ in configurations]
         for _ in range(rounds):
             for place, configuration in enumerate(configurations):
                 self.flush.zero_()
                 begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
                 begin.record()
-                launch(named(configuration))
+                launch(as_keywords(configuration))
                 end.record()
                 spans[place].append((begin, end))
         torch.cuda.synchronize()
         return [1e3 * statistics.median(x.elapsed_time(y) for x, y in pairs) for pairs in spans], wrong
 
     def do_bench(self, m: int, n: int, k: int) -> float:
-        """Seconds that triton.testing.do_bench takes for one configuration."""
-        one = named((64, 128, 64, 1, 4, 3))
+        """Return the seconds that triton.testing.do_bench takes for one configuration."""
+        keywords = as_keywords((64, 128, 64, 1, 4, 3))
         a, w = (torch.randn(rows, k, device="cuda", dtype=torch.float16) for rows in (m, n))
         c = torch.zeros(m, n, device="cuda")
         begin = time.perf_counter()
-        triton.testing.do_bench(lambda: accumulate[grid_of(m, n, one)](a, w, c, m, n, k, m, **one))
+        triton.testing.do_bench(lambda: accumulate[grid_of(m, n, keywords)](a, w, c, m, n, k, m, **keywords))
         return time.perf_counter() - begin
 
 
 @contextlib.contextmanager
 def lock(path: str | None) -> Iterator[None]:
-    """Whoever has locked this file has the GPU."""
+    """Hold an exclusive lock on this file, which stands for the GPU."""
     with open(path, "w") if path else contextlib.nullcontext() as file:
         if file is not None:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -143,15 +146,15 @@ def lock(path: str | None) -> Iterator[None]:
 
 
 def record(workers: int, rounds: int, path: str | None = None, seconds: float = 1e9) -> dict[str, Any]:
-    """The whole table, or what of it can be had in so many seconds."""
+    """Return the whole table, or the part of it that can be measured in so many seconds."""
     began = time.perf_counter()
     space = [*itertools.product(*SPACE.values())]
-    tasks = [(dtype, one) for dtype in ("float16", "float32") for one in space]
+    tasks = [(dtype, configuration) for dtype in ("float16", "float32") for configuration in space]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        made = [*pool.map(compiled, tasks, chunksize=4)]
-    print(f"compiled {len(made)} in {time.perf_counter() - began:.0f} s", flush=True)
-    shared = {(dtype, one): nbytes for dtype, one, nbytes, _ in made}
-    took = [each for *_, each in made]
+        compilations = [*pool.map(compile_configuration, tasks, chunksize=4)]
+    print(f"compiled {len(compilations)} in {time.perf_counter() - began:.0f} s", flush=True)
+    shared = {(dtype, configuration): nbytes for dtype, configuration, nbytes, _ in compilations}
+    took = [duration for *_, duration in compilations]
     table: list[dict[str, Any]] = []
     wrongs: list[tuple[Any, ...]] = []
     timer: Timer | None = None
@@ -162,14 +165,18 @@ def record(workers: int, rounds: int, path: str | None = None, seconds: float = 
         with lock(path):
             timer = timer or Timer()
             for dtype, m, n, k in group:
-                fits = [one for one in space if shared[dtype, one] <= MOST_SHARED]
+                fits = [configuration for configuration in space if shared[dtype, configuration] <= MOST_SHARED]
                 micros, wrong = timer.size(dtype, m, n, k, fits, rounds if m < 1500 else (rounds + 1) // 2)
                 by_place = dict(zip(fits, micros, strict=True))
                 table.append({
                     "dtype": dtype, "M": m, "N": n, "K": k,
-                    "microseconds": [round(by_place[one], 2) if one in by_place else None for one in space],
+                    "microseconds": [round(by_place[entry], 2) if entry in by_place else None for entry in space],
                 })  # fmt: skip
-                wrongs += [(dtype, m, n, k, one) for one in fits if (one in wrong) != (k % (one[2] * one[3]) != 0)]
+                wrongs += [
+                    (dtype, m, n, k, configuration)
+                    for configuration in fits
+                    if (configuration in wrong) != (k % (configuration[2] * configuration[3]) != 0)
+                ]
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
     assert timer is not None
@@ -180,27 +187,29 @@ def record(workers: int, rounds: int, path: str | None = None, seconds: float = 
         "gpu": torch.cuda.get_device_name(),
         "versions": {"torch": torch.__version__, "triton": triton.__version__},
         "space": SPACE,
-        "shared": {dtype: [shared[dtype, one] for one in space] for dtype in ("float16", "float32")},
+        "shared": {
+            dtype: [shared[dtype, configuration] for configuration in space] for dtype in ("float16", "float32")
+        },
         "compile_seconds": round(statistics.median(took), 3),
         "do_bench_seconds": {name: round(value, 3) for name, value in bench.items()},
         "sizes": table,
     }
 
 
-def summary(found: dict[str, Any]) -> None:
-    """The best of each size, and how much slower the best of others is there."""
-    space = [*itertools.product(*found["space"].values())]
+def print_summary(table: dict[str, Any]) -> None:
+    """Print the best configuration of each size, and how much slower the others are there."""
+    space = [*itertools.product(*table["space"].values())]
     best = {}
-    for one in found["sizes"]:
-        us = one["microseconds"]
-        right = [i for i, t in enumerate(us) if t is not None and one["K"] % (space[i][2] * space[i][3]) == 0]
+    for row in table["sizes"]:
+        us = row["microseconds"]
+        right = [i for i, t in enumerate(us) if t is not None and row["K"] % (space[i][2] * space[i][3]) == 0]
         place = min(right, key=lambda i: us[i])
-        best[one["dtype"], one["M"], one["N"], one["K"]] = place
+        best[row["dtype"], row["M"], row["N"], row["K"]] = place
         fast = min((t, i) for i, t in enumerate(us) if t is not None)
         note = "" if fast[1] in right else f"  wrong but fastest: {space[fast[1]]} {fast[0]:.1f}"
         close = sum(us[i] <= 1.05 * us[place] for i in right)
         worst = max(us[i] for i in right) / us[place]
-        size = f"{one['dtype']:8}{one['M']:6}{one['N']:6}{one['K']:6}"
+        size = f"{row['dtype']:8}{row['M']:6}{row['N']:6}{row['K']:6}"
         print(f"{size} {us[place]:8.1f} µs {space[place]} {close} within 5 % of {len(right)}, worst {worst:.1f}{note}")
 
 
@@ -212,10 +221,10 @@ def main() -> None:
     parser.add_argument("--lock")
     parser.add_argument("--seconds", type=float, default=1e9)
     args = parser.parse_args()
-    found = record(args.workers, args.rounds, args.lock, args.seconds)
-    args.json.write_text(json.dumps(found, separators=(",", ":")))
-    summary(found)
-    print({key: found[key] for key in ("gpu", "versions", "compile_seconds", "do_bench_seconds")})
+    table = record(args.workers, args.rounds, args.lock, args.seconds)
+    args.json.write_text(json.dumps(table, separators=(",", ":")))
+    print_summary(table)
+    print({key: table[key] for key in ("gpu", "versions", "compile_seconds", "do_bench_seconds")})
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import torch
 from kernelpath.course.labs import layouts
 from kernelpath.course.labs.layouts import Layout, Refused, complement, concatenate
 from kernelpath.course.problems import layout_algebra, swizzles
-from machine.test_native import in_machine_code
+from machine.test_native import compile_natively
 from warpcheck.runtime import memory_transactions
 
 
@@ -146,7 +146,7 @@ def test_swizzles_are_those_of_cute() -> None:
 def test_wavefronts_are_those_of_the_machine() -> None:
     served = np.zeros(32, np.int64)
     count = {
-        width: in_machine_code(memory_transactions.count_wavefronts, width, 0, served.ctypes.data)
+        width: compile_natively(memory_transactions.count_wavefronts, width, 0, served.ctypes.data)
         for width in (4, 8, 16)
     }
     questions, _ = swizzles.inputs(torch.Generator().manual_seed(1), "wavefronts", 300)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 MAX_TEXT = 12_000
-"""The most characters of a failure that are kept: its end has the error and what warpcheck adds."""
+"""The number of characters that are kept of a failure. Its end has the error and warpcheck's part."""
 
 _settings: dict[str, Any] = json.loads(os.environ.get("WARPCHECK_SUITE", "{}"))
 

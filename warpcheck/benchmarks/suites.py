@@ -35,10 +35,10 @@ SOURCES = FOLDER.parent / "src"
 SUITES = FOLDER / "suites.toml"
 PAGE = FOLDER.parent / "docs" / "suites.md"
 TESTS_OF_SHARD = 60
-"""A process runs at most so many tests, so that all cores have work until the end."""
+"""The most tests that a process runs. The limit keeps all cores busy until the end."""
 
 MAX_RESTARTS = 6
-"""A process that a test has ended is started again for the remaining tests, at most so often."""
+"""How often a process that crashes is started again for the remaining tests, at most."""
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Suite:
 
     @property
     def records(self) -> str:
-        """The name of the suite in the names of files."""
+        """Return the name of the suite in the names of files."""
         return re.sub(r"\W+", "_", self.name).strip("_").lower()
 
 
@@ -212,9 +212,7 @@ def add_record(job: Job, **values: Any) -> None:
 
 
 def should_restart(job: Job, timeout: float) -> bool:
-    """Look at a job whose test may last too long or may have ended its process; record that, and return whether the
-    remaining tests need another process.
-    """
+    """Record a test that lasts too long or has ended its process. Return whether the job needs another process."""
     assert job.process is not None
     has_ended = job.process.poll() is not None
     test = running_test(read_records(job.records))
@@ -284,16 +282,16 @@ def _describe_machine(options: argparse.Namespace) -> dict[str, Any]:
 
 @dataclass
 class Outcome:
-    """What happened in one test.
+    """The outcome of one test.
 
     Attributes:
-        test: Its name, from the folder of the suite on.
+        test: Its name, relative to the folder of the suite.
         kind: "passed", "skipped", "failed", "fault", "unsupported", "timeout", or "crash".
         text: The end of the failure, or the reason.
-        findings: The faults that were reported, as JSON objects of `warpcheck.findings.KernelFinding`.
+        findings: The reported faults, as JSON objects of `warpcheck.findings.KernelFinding`.
         seconds: The duration, with setup and teardown.
-        launches: The launches of kernels.
-        kernels: Their kernels.
+        launches: The number of kernel launches.
+        kernels: The names of the launched kernels.
     """
 
     test: str
@@ -386,13 +384,13 @@ def count_suite(suite: Suite, folders: list[Path], verdicts: list[Verdict]) -> d
     problems: dict[str, str] = {}
     for path in (path for folder in folders for path in sorted(folder.glob(f"{suite.records}-*.jsonl"))):
         file = suite.tests[int(path.stem.split("-")[-2])].split()[0]
-        of_job, job = read_outcomes(path)
-        outcomes_by_test |= {outcome.test: outcome for outcome in of_job}
+        job_outcomes, job = read_outcomes(path)
+        outcomes_by_test |= {outcome.test: outcome for outcome in job_outcomes}
         collected[file] = max(collected.get(file, 0), job["count"])
         if job["problems"]:
             problems[file] = job["problems"][-1]
     outcomes = list(outcomes_by_test.values())
-    counted = [outcome for outcome in outcomes if outcome.kind != "skipped"]
+    executed = [outcome for outcome in outcomes if outcome.kind != "skipped"]
     kinds = Counter(outcome.kind for outcome in outcomes)
     groups: dict[tuple[str, ...], dict[str, Any]] = {}
     for outcome in outcomes:
@@ -426,11 +424,12 @@ def count_suite(suite: Suite, folders: list[Path], verdicts: list[Verdict]) -> d
         "commit": suite.commit,
         "arch": suite.arch,
         "markers": [
-            {**marker, "count": sum(marker["tests"] in outcome.test for outcome in counted)} for marker in suite.markers
+            {**marker, "count": sum(marker["tests"] in outcome.test for outcome in executed)}
+            for marker in suite.markers
         ],
         "files": len(collected),
         "collected": sum(collected.values()),
-        "tests": len(counted),
+        "tests": len(executed),
         **{kind: kinds[kind] for kind in ("passed", "skipped", "fault", "failed", "timeout", "crash")},
         "unsupported": verdict_counts["unsupported"] + kinds["unsupported"],
         "too large": verdict_counts["too large"],
@@ -453,10 +452,10 @@ def count(options: argparse.Namespace) -> None:
     if options.results.exists():
         document = json.loads(options.results.read_text())
     previous = {row["suite"]: row for row in document["suites"]}
-    counted = [count_suite(suite, options.records, verdicts) for suite in read_suites()]
-    rows = {row["suite"]: row for row in counted if row["tests"] or row["skipped"]}
-    kept = [rows.get(row["suite"]) or previous.get(row["suite"]) for row in counted]
-    document = {"runs": document["runs"] + runs, "suites": [row for row in kept if row]}
+    new_rows = [count_suite(suite, options.records, verdicts) for suite in read_suites()]
+    rows = {row["suite"]: row for row in new_rows if row["tests"] or row["skipped"]}
+    all_rows = [rows.get(row["suite"]) or previous.get(row["suite"]) for row in new_rows]
+    document = {"runs": document["runs"] + runs, "suites": [row for row in all_rows if row]}
     options.results.write_text(json.dumps(document, indent=1) + "\n")
     for row in rows.values():
         numbers = (f"{name} {row[name]}" for name in (*_COLUMNS, "not read", "timeout", "crash"))
@@ -472,8 +471,8 @@ _COLUMNS = ("tests", "passed", "true faults", "false faults", "unsupported", "fa
 def replace_table(text: str, name: str, lines: list[str]) -> str:
     """Return a document with other lines between the comments that begin and end a table."""
     start = f"<!-- suites: {name} -->\n"
-    before, _, rest = text.partition(start)
-    _, end, after = rest.partition("<!-- end -->")
+    before, _, remainder = text.partition(start)
+    _, end, after = remainder.partition("<!-- end -->")
     if not end:
         raise ValueError(f"the document has no table {name!r}")
     return before + start + "\n".join(["", *lines, "", ""]) + end + after
@@ -548,8 +547,8 @@ def renew_tables(text: str, document: dict[str, Any]) -> str:
     text = replace_table(text, "markers", marker_table(rows))
     text = replace_table(text, "true faults", group_table(rows, {"true fault"}))
     text = replace_table(text, "shortcomings", group_table(rows, {"false fault", "unsupported", "too large"}))
-    others = verdicts - {"true fault", "false fault", "unsupported", "too large"}
-    return replace_table(text, "other", group_table(rows, others))
+    other_verdicts = verdicts - {"true fault", "false fault", "unsupported", "too large"}
+    return replace_table(text, "other", group_table(rows, other_verdicts))
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The command line: what it prints, and its exit statuses."""
+"""Test the command line: its output and its exit statuses."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ def script(tmp_path: Path) -> str:
         ("nothing", 3, "No kernel was launched: nothing was checked."),
     ],
 )
-def test_run(script: str, capsys: pytest.CaptureFixture[str], action: str, status: int, summary: str) -> None:
+def test_run_exits_with_the_status_of_the_script_or_of_its_findings(
+    script: str, capsys: pytest.CaptureFixture[str], action: str, status: int, summary: str
+) -> None:
     assert cli.main(["run", script, action]) == status
     output = capsys.readouterr().out.splitlines()
     assert output[0] == f"the script says __main__ ['{action}'] 8"
@@ -88,7 +90,7 @@ def test_run_prints_faults_and_counters_by_line(script: str, capsys: pytest.Capt
     table = captured.out[captured.out.index("fill (cuda), fill.cu: 2 launches") :]
     (row,) = (line for line in table.splitlines() if "x[threadIdx.x] = n;" in line)
     assert row.split()[0] == "3"
-    assert "   4.0 " in row  # 4-byte stores of whole warps
+    assert "   4.0 " in row  # sectors per request: whole warps store 4 bytes per lane
     frames = captured.err.split("Traceback (most recent call last):")[1]
     assert frames.count("  File ") == 1
     assert "script.py" in frames
@@ -127,12 +129,12 @@ def test_run_writes_a_timeline(tmp_path: Path) -> None:
     assert {state["tid"] for state in states if state["name"].startswith("run")} == set(threads)
     waits = [state["args"]["source"] for state in states if state["name"].startswith("wait")]
     assert set(waits) == {"__syncthreads();"}
-    for thread in threads:  # the states of a warp follow each other without a gap
-        own = [state for state in states if state["tid"] == thread]
-        assert all(state["ts"] + state["dur"] == after["ts"] for state, after in itertools.pairwise(own))
+    for thread in threads:  # each state of a warp begins when the previous one ends
+        thread_states = [state for state in states if state["tid"] == thread]
+        assert all(state["ts"] + state["dur"] == after["ts"] for state, after in itertools.pairwise(thread_states))
 
 
-def test_run_writes_json_alone(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_writes_only_json_to_stdout(script: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["run", "--json", "-", script, "fault"]) == 1
     captured = capsys.readouterr()
     document = json.loads(captured.out)
@@ -144,7 +146,7 @@ def test_run_writes_json_alone(script: str, capsys: pytest.CaptureFixture[str]) 
     assert (kernel["launches"], store["global_store_bytes"], store["sectors_per_request"]) == (2, 4 * (64 + 32), 4.0)
 
 
-def test_nothing_stays_after_a_run(script: str, tmp_path: Path) -> None:
+def test_run_restores_the_process(script: str, tmp_path: Path) -> None:
     import sys
 
     before = list(sys.argv), list(sys.path)
@@ -152,7 +154,7 @@ def test_nothing_stays_after_a_run(script: str, tmp_path: Path) -> None:
     cli.main(["run", "--json", str(file), script, "fault"])
     assert json.loads(file.read_text())["status"] == 1
     assert (sys.argv, sys.path) == before
-    with warpcheck.gpu():  # another scope can begin
+    with warpcheck.gpu():  # a new scope can begin
         pass
 
 
@@ -166,7 +168,9 @@ def test_nothing_stays_after_a_run(script: str, tmp_path: Path) -> None:
         (["ptx", __file__], "cannot read"),
     ],
 )
-def test_a_mistake_is_a_sentence(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_is_explained_in_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(arguments) == 2
     error = capsys.readouterr().err
     assert message in error
@@ -202,20 +206,20 @@ __global__ void fetch(cudaTextureObject_t texture, float* x) {
 
 
 def test_selftest_prints_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    right = selftest.CUDA[0]
-    monkeypatch.setattr(selftest, "languages", lambda: {"CUDA C++": [right]})
+    planted = selftest.CUDA[0]
+    monkeypatch.setattr(selftest, "languages", lambda: {"CUDA C++": [planted]})
     assert cli.main(["selftest"]) == 0
     output = capsys.readouterr().out
     assert "OutOfBounds        CUDA C++  a bound that is one too large                 line 3\n" in output
     assert "1 of 1 planted faults found, and none in the corrected kernels" in output
-    monkeypatch.setattr(selftest, "languages", lambda: {"CUDA C++": [right, replace(right, wrong=right.right)]})
+    monkeypatch.setattr(selftest, "languages", lambda: {"CUDA C++": [planted, replace(planted, wrong=planted.right)]})
     assert cli.main(["selftest"]) == 1
     output = capsys.readouterr().out
     assert "    the fault was not found\n" in output
     assert "1 of 2 planted faults found\n" in output
 
 
-def test_selftest_without_a_compiler_has_checked_nothing(
+def test_selftest_without_a_compiler_reports_that_it_checked_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(selftest, "languages", dict)
@@ -226,11 +230,11 @@ def test_selftest_without_a_compiler_has_checked_nothing(
 def test_pytest_gets_all_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     received: list[list[str]] = []
 
-    def run(arguments: list[str]) -> int:
+    def record_arguments(arguments: list[str]) -> int:
         received.append(arguments)
         return 5
 
-    monkeypatch.setattr(pytest, "main", run)
+    monkeypatch.setattr(pytest, "main", record_arguments)
     assert cli.main(["pytest", "-k", "attention", "--help"]) == 5
     assert cli.main(["pytest", "--warpcheck=sm_90a", "tests"]) == 5
     assert cli.main(["pytest", "--arch", "sm_90a", "tests"]) == 5
@@ -241,7 +245,7 @@ def test_pytest_gets_all_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["--version"])
     assert capsys.readouterr().out == f"warpcheck {warpcheck.__version__}\n"

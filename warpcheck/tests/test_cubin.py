@@ -1,4 +1,4 @@
-"""What is read in a cubin is what ptxas says of it."""
+"""Compare the resources read from a cubin with those that ptxas reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KERNEL = """
 .target sm_80
 .address_size 64
 .visible .entry sum(.param .u64 p)
-.maxnreg {most}
+.maxnreg {max_registers}
 {{
     .reg .f32 %f<{count}>;
     .reg .u64 %a;
@@ -31,16 +31,17 @@ KERNEL = """
 """
 
 
-@pytest.mark.parametrize(("count", "most"), [(4, 64), (40, 64), (60, 24)])
-def test_registers_and_spills_are_those_of_ptxas(count: int, most: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("count", "max_registers"), [(4, 64), (40, 64), (60, 24)])
+def test_registers_and_spills_match_ptxas(count: int, max_registers: int, tmp_path: Path) -> None:
     loads = "\n".join(f"ld.volatile.global.f32 %f{i}, [%a+{4 * i}];" for i in range(count))
     stores = "\n".join(f"st.volatile.global.f32 [%a+{4 * i}], %f{i};" for i in reversed(range(count)))
-    source, cubin = tmp_path / "sum.ptx", tmp_path / "sum.cubin"
-    source.write_text(KERNEL.format(most=most, count=count, loads=loads, stores=stores))
+    source = tmp_path / "sum.ptx"
+    cubin = tmp_path / "sum.cubin"
+    source.write_text(KERNEL.format(max_registers=max_registers, count=count, loads=loads, stores=stores))
     command: list[str | Path] = [PTXAS, "-v", "--gpu-name=sm_80", source, "-o", cubin]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
-    registers = re.search(r"Used (\d+) registers", said)
-    frame = re.search(r"(\d+) bytes stack frame", said)
+    report = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    registers = re.search(r"Used (\d+) registers", report)
+    frame = re.search(r"(\d+) bytes stack frame", report)
     assert registers is not None
     assert resources(cubin.read_bytes()) == KernelResources(int(registers[1]), int(frame[1]) if frame else 0)
-    assert (resources(cubin.read_bytes()).local_bytes > 0) == (most == 24)
+    assert (resources(cubin.read_bytes()).local_bytes > 0) == (max_registers == 24)

@@ -1,4 +1,4 @@
-"""Functions that a program compiles and calls by the CuTe DSL itself, without `warpcheck.cute.run`."""
+"""Test functions that a program compiles and calls with the CuTe DSL itself, without `warpcheck.cute.run`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def line_of_store() -> int:
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-def test_a_call_of_a_jit_function_runs_on_the_machine(arch: str) -> None:
+def test_calling_a_jit_function_runs_on_the_machine(arch: str) -> None:
     with warpcheck.gpu(arch) as report:
         x, out = tensors()
         double(from_dlpack(x), from_dlpack(out))
@@ -71,26 +71,26 @@ def test_a_call_of_a_jit_function_runs_on_the_machine(arch: str) -> None:
     assert report.launches[0].line(line_of_store()).global_store_bytes == 256
 
 
-def test_the_dsl_compiles_for_the_scope_and_not_for_what_it_found_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_dsl_compiles_for_the_architecture_of_the_scope(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = hooks.DSL.get()().envar
-    found = settings.arch  # without a GPU, the default of the DSL, which remembers it
+    default_arch = settings.arch  # without a GPU, the DSL's default. The DSL caches it.
     for arch in ("sm_80", "sm_90a"):
         with warpcheck.gpu(arch):
             assert settings.arch == arch
             monkeypatch.setenv("CUTE_DSL_ARCH", "sm_120a")
             assert settings.arch == "sm_120a"
             monkeypatch.delenv("CUTE_DSL_ARCH")
-    assert settings.arch == found
+    assert settings.arch == default_arch
 
 
-def test_a_compiled_function_runs_on_the_machine_and_its_fault_names_the_parameter() -> None:
+def test_a_fault_of_a_compiled_function_names_the_parameter() -> None:
     with warpcheck.gpu("sm_80") as report:
         x, out = tensors()
         compiled = cute.compile(double, from_dlpack(x), from_dlpack(out))
         compiled(from_dlpack(x), from_dlpack(out))
         assert torch.equal(out, 2 * x)
         compiled.to(0)(from_dlpack(x), from_dlpack(out))
-        # Compiled for 64 elements, and given fewer.
+        # The function is compiled for 64 elements, and this tensor has fewer.
         with pytest.raises(warpcheck.OutOfBounds, match=r"writes 4 bytes past the end of out \(60 float32\)") as caught:
             compiled(from_dlpack(x), from_dlpack(torch.empty(60, device="cuda")))
     assert caught.value.line == line_of_store()
@@ -99,7 +99,7 @@ def test_a_compiled_function_runs_on_the_machine_and_its_fault_names_the_paramet
 
 @needs_tvm_ffi
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-def test_a_function_for_tvm_ffi_takes_tensors_of_pytorch(arch: str) -> None:
+def test_a_tvm_ffi_function_takes_pytorch_tensors(arch: str) -> None:
     with warpcheck.gpu(arch) as report:
         stream = make_fake_stream(use_tvm_ffi_env_stream=True)
         compiled = cute.compile(double_on_stream, fake(), fake(), stream, options="--enable-tvm-ffi")
@@ -110,19 +110,19 @@ def test_a_function_for_tvm_ffi_takes_tensors_of_pytorch(arch: str) -> None:
 
 
 @needs_tvm_ffi
-def test_a_fault_of_a_function_for_tvm_ffi_is_the_one_of_the_machine() -> None:
+def test_a_tvm_ffi_function_raises_the_fault_of_the_machine() -> None:
     with warpcheck.gpu("sm_80") as report:
         compiled = cute.compile(double, fake(), fake(), options="--enable-tvm-ffi")
         x, out = tensors()
         with pytest.raises(warpcheck.OutOfBounds, match=r"reads 4 bytes past the end of x \(60 float32\)") as caught:
             compiled(x[:60].clone(), out)
-        compiled(x, out)  # the error is that of one launch
+        compiled(x, out)  # the error of the previous launch does not persist
     assert caught.value.line == line_of_store()
     assert len(report.launches) == 1
 
 
 @needs_tvm_ffi
-def test_a_tensor_inside_of_an_argument_has_the_name_of_its_field() -> None:
+def test_a_tensor_in_a_struct_argument_is_named_after_its_field() -> None:
     with warpcheck.gpu("sm_80"):
         compiled = cute.compile(double_pair, Pair(fake(), fake()), options="--enable-tvm-ffi")
         x, out = tensors()
@@ -133,7 +133,7 @@ def test_a_tensor_inside_of_an_argument_has_the_name_of_its_field() -> None:
 
 
 @needs_tvm_ffi
-def test_wrong_arguments_are_refused_by_tvm_ffi_itself() -> None:
+def test_tvm_ffi_itself_rejects_wrong_arguments() -> None:
     with warpcheck.gpu("sm_80") as report:
         compiled = cute.compile(double, fake(), fake(), options="--enable-tvm-ffi")
         x, out = tensors()
@@ -143,8 +143,8 @@ def test_wrong_arguments_are_refused_by_tvm_ffi_itself() -> None:
 
 
 @needs_tvm_ffi
-def test_compilations_with_and_without_tvm_ffi_share_no_function() -> None:
-    """Their traced modules are equal, and the output of the compiler is cached by the traced module."""
+def test_functions_with_and_without_tvm_ffi_are_cached_separately() -> None:
+    """Their traced modules are equal, and compiler output is cached by the traced module."""
     with warpcheck.gpu("sm_80"):
         for options in ("", "--enable-tvm-ffi", "", "--enable-tvm-ffi"):
             x, out = tensors()
@@ -185,30 +185,30 @@ def test_a_benchmark_calls_its_function_once() -> None:
     assert len(report.launches) == 3
 
 
-def test_tuning_takes_the_first_configuration_that_runs() -> None:
-    tried = []
+def test_tune_selects_the_first_configuration_that_runs() -> None:
+    sizes = []
 
     def configure(size: int) -> Any:
         if size == 1:
             raise testing.CantImplementError("no kernel of size 1")
-        return lambda: tried.append(size)
+        return lambda: sizes.append(size)
 
     with warpcheck.gpu("sm_90a"):
         assert testing.tune(configure, {"size": [1, 2, 3]}) == {"size": 2}
-    assert tried == [2, 3]
+    assert sizes == [2, 3]
 
 
-def test_nothing_stays_replaced() -> None:
+def test_a_scope_restores_the_dsl() -> None:
     names = ["SELECTED_ARCH", "SETTINGS", "FILE_CACHE", "WRAP", "TRACE", "CALL", "RUN", "BIND", "CONNECT", "L2_CACHE"]
     names += ["BENCHMARK", "DEPRECATED_BENCHMARK", "BENCHMARK_TUNED"]
     original = [getattr(hooks, name).get() for name in names]
     provider = hooks.COMPILER.of(hooks.DSL.get()())
     with warpcheck.gpu("sm_80"):
-        assert all(getattr(hooks, name).get() is not there for name, there in zip(names, original, strict=True))
+        assert all(getattr(hooks, name).get() is not function for name, function in zip(names, original, strict=True))
         x, out = tensors()
-        warpcheck.cute.run(double, x, out)  # replaces the compiler once more, and puts that of the scope back
+        warpcheck.cute.run(double, x, out)  # replaces the compiler again, and restores the scope's
         assert "compile" in vars(provider)
-    assert all(getattr(hooks, name).get() is there for name, there in zip(names, original, strict=True))
+    assert all(getattr(hooks, name).get() is function for name, function in zip(names, original, strict=True))
     assert "compile" not in vars(provider)
 
 
@@ -233,7 +233,7 @@ print(out.sum().item())
 """
 
 
-def test_a_program_may_import_the_dsl_inside_of_the_scope(tmp_path: Path) -> None:
+def test_a_program_may_import_the_dsl_inside_a_scope(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     command = [sys.executable, "-m", "warpcheck.cli", "run", str(tmp_path / "program.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

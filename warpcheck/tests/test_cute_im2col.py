@@ -1,4 +1,4 @@
-"""A load in im2col mode by the CuTe DSL, which encodes the tensor map and computes the coordinates itself."""
+"""Test a TMA load in im2col mode by the CuTe DSL, which encodes the tensor map and computes the coordinates itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import warpcheck
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
-PIXELS, CHANNELS = 64, 64
+PIXELS = 64
+CHANNELS = 64
 FILTER = 3
 
 
@@ -34,18 +35,18 @@ def unfold_kernel(tma_atom: Any, tma_tensor: Any, smem_layout: Any, out: Any) ->
     smem_part, gmem_part = cpasync.tma_partition(
         tma_atom, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), cute.group_modes(tiles, 0, 2)
     )
-    for place in cutlass.range_constexpr(FILTER * FILTER):  # type: ignore[attr-defined]
+    for tap in cutlass.range_constexpr(FILTER * FILTER):  # type: ignore[attr-defined]
         if tidx == 0:
             cute.arch.mbarrier_arrive_and_expect_tx(mbar, PIXELS * CHANNELS * 2)
-        cute.copy(tma_atom, gmem_part[None, bidx, (0, place % FILTER, place // FILTER)], smem_part, tma_bar_ptr=mbar)
-        cute.arch.mbarrier_wait(mbar, place % 2)
+        cute.copy(tma_atom, gmem_part[None, bidx, (0, tap % FILTER, tap // FILTER)], smem_part, tma_bar_ptr=mbar)
+        cute.arch.mbarrier_wait(mbar, tap % 2)
         for i in range(tidx, PIXELS * CHANNELS, 32):
-            out[bidx * PIXELS + i // CHANNELS, place, i % CHANNELS] = tile[i // CHANNELS, i % CHANNELS]
+            out[bidx * PIXELS + i // CHANNELS, tap, i % CHANNELS] = tile[i // CHANNELS, i % CHANNELS]
         cute.arch.sync_threads()
 
 
 def unfold_with(stride: int, padding: int) -> Any:
-    """Return a host function for one convolution: its numbers are constants of the compiled code."""
+    """Return a host function for one convolution, whose parameters are constants of the compiled code."""
 
     @cute.jit
     def unfold(x: Any, out: Any) -> None:
@@ -73,7 +74,7 @@ def unfold_with(stride: int, padding: int) -> Any:
 
 @pytest.mark.parametrize(("stride", "padding"), [(1, 1), (1, 0), (2, 1)])
 @pytest.mark.parametrize("architecture", ["sm_90a", "sm_100a"])
-def test_a_column_is_what_torch_unfolds(architecture: str, stride: int, padding: int) -> None:
+def test_the_loaded_columns_equal_those_of_torch_unfold(architecture: str, stride: int, padding: int) -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 9, 14, CHANNELS).half()
     columns = torch.nn.functional.unfold(x.float().permute(0, 3, 1, 2), FILTER, padding=padding, stride=stride)
@@ -85,4 +86,4 @@ def test_a_column_is_what_torch_unfolds(architecture: str, stride: int, padding:
         unfold_with(stride, padding)(*tensors)
     assert not gpu.faults
     torch.testing.assert_close(out[:pixels].float(), expected, rtol=0, atol=0)
-    assert not out[pixels:].any()  # behind the last image
+    assert not out[pixels:].any(), "pixels after the last image are not zero"

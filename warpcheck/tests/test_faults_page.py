@@ -1,4 +1,4 @@
-"""The page of faults: each example ends in the message below it, and with its fix in none."""
+"""Test the page of faults: each example raises the message below it, and none once it is fixed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings: the forms that terminals, GitHub and SARIF get."""
+"""Test the formats of findings for terminals, GitHub, and SARIF."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ SOURCE = "__global__ void shift(int* x) {\n    int y = x[1];\n    x[0] = y;\n}\n
 
 
 def race(file: str = "kernels/shift.cu") -> KernelFinding:
+    """Return a race in this file that names two source lines."""
     fault = warpcheck.Fault(
         FaultKind.RACE, "thread 1 of block 0 writes 4 bytes at x[0]", "shift", file, 3, (0,) * 3, (1, 0, 0)
     )
@@ -26,7 +27,7 @@ def race(file: str = "kernels/shift.cu") -> KernelFinding:
     return KernelFinding.of(fault, arch="sm_90a", launch="grid (1, 1, 1), block (64, 1, 1)")
 
 
-def test_a_race_has_both_source_lines() -> None:
+def test_a_race_shows_both_source_lines() -> None:
     assert findings.format_finding(race()).splitlines() == [
         "race in shift (sm_90a, reverse schedule)",
         "  thread 1 of block 0 writes 4 bytes at x[0]",
@@ -44,7 +45,7 @@ def test_a_file_below_the_working_directory_is_relative_to_it() -> None:
 @pytest.mark.parametrize(
     "file", ["shift.cu", "/a/folder/with/a/name/longer/than/the/half/of/a/terminal/of/80/shift.cu"]
 )
-def test_the_text_fits_a_terminal(file: str) -> None:
+def test_the_text_fits_into_80_columns(file: str) -> None:
     text = findings.format_finding(race(file))
     assert "x[0] = y;" in text
     assert max(map(len, text.splitlines())) <= 80
@@ -71,12 +72,12 @@ def test_each_exception_of_the_machine_is_a_finding(error: Exception, kind: str)
     assert rule["shortDescription"]["text"].endswith(".")
 
 
-def test_a_finding_survives_its_json() -> None:
+def test_a_finding_is_restored_from_its_json() -> None:
     assert KernelFinding(**race().to_json()) == race()
 
 
-def test_an_annotation_escapes_what_would_end_it() -> None:
-    """Reference: GitHub's toolkit, which escapes %, CR and LF, and in properties : and , as well."""
+def test_an_annotation_escapes_special_characters() -> None:
+    """GitHub's toolkit escapes %, CR, and LF, and in properties also : and the comma."""
     finding = KernelFinding("Race", "race", "100% wrong:\na, b", "shift", "a,b:c.cu", 3)
     annotation = findings.format_annotation(finding, Path.cwd())
     assert annotation == "::error file=a%2Cb%3Ac.cu,line=3,title=warpcheck%3A race::shift: 100%25 wrong:%0Aa, b"
@@ -93,7 +94,7 @@ def test_json_lines_have_the_run_and_then_each_finding(tmp_path: Path) -> None:
     assert (second["file"], second["expected"]) == ("/elsewhere/b.cu", False)
 
 
-def test_json_lines_have_a_line_for_a_run_without_findings() -> None:
+def test_json_lines_of_a_run_without_findings_have_one_line() -> None:
     text = findings.format_json_lines([], Path("/root"), version="1.0", properties={"launches": 0})
     assert text == '{"type": "run", "version": "1.0", "launches": 0}\n'
 
@@ -108,7 +109,7 @@ def test_sarif_names_files_below_the_root_relative_to_it(tmp_path: Path) -> None
     assert log["runs"][0]["originalUriBaseIds"]["SRCROOT"]["uri"].endswith("/")
 
 
-def test_kinds_are_counted_from_the_most_frequent_on() -> None:
+def test_kinds_are_counted_in_descending_order() -> None:
     kinds = ["race", "trap", "race", "assertion"]
     counts = findings.count_by_kind(KernelFinding("Race", kind, "") for kind in kinds)
     assert list(counts.items()) == [("race", 2), ("assertion", 1), ("trap", 1)]

@@ -1,6 +1,6 @@
-"""What kernels in other people's styles include and write compiles without a toolkit.
+"""Test that headers and idioms of other people's kernels compile without a toolkit.
 
-A compilation is seconds, so each group of idioms is one source.
+A compilation takes seconds, so each group of idioms is one source.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ import pytest
 from warpcheck import frontends
 from warpcheck.frontends import cutlass, headers, nvrtc
 
-C = """
+C_HEADERS = """
     assert.h cuda.h cuComplex.h cuda_bf16.h cuda_fp16.h cuda_fp8.h cuda_runtime.h cuda_runtime_api.h
     device_launch_parameters.h float.h inttypes.h limits.h math.h math_constants.h mma.h stdbool.h stddef.h stdint.h
     stdio.h stdlib.h string.h vector_functions.h vector_types.h cassert cfloat climits cmath cstddef cstdint cstdio
     cstdlib cstring chrono iomanip iostream string vector cuda_pipeline.h
 """
-STANDARD = """
+STANDARD_HEADERS = """
     algorithm array bit complex functional initializer_list iterator limits numeric optional span tuple type_traits
     utility variant cuda/std/array cuda/std/atomic cuda/std/cmath cuda/std/complex cuda/std/cstdint cuda/std/limits
     cuda/std/span cuda/std/tuple cuda/std/type_traits
 """
-NVIDIA = """
+NVIDIA_HEADERS = """
     cooperative_groups.h cooperative_groups/memcpy_async.h cooperative_groups/reduce.h cooperative_groups/scan.h
     cub/cub.cuh cub/block/block_reduce.cuh cub/warp/warp_reduce.cuh cuda/atomic cuda/barrier cuda/functional cuda/latch
     cuda/pipeline cuda/ptx cuda/semaphore cuda_awbarrier.h cuda_pipeline_primitives.h
 """
 
-PLAIN = {
+C_IDIOMS = {
     "names that nvcc knows without an #include": """
         __global__ void without(double* x, uint n, ushort s) { x[0] = M_PI + INT_MAX + INFINITY + NAN + SIZE_MAX; }
         __global__ void widths(int64_t* x, uint8_t n, int32_t m, uintptr_t p) { x[0] = n + m + p + CHAR_BIT; }""",
@@ -130,7 +130,7 @@ PLAIN = {
             __threadfence_block(); __syncwarp(); __nanosleep(20); t[0] = clock64() - start; }""",
 }
 
-OF_THE_STANDARD = {
+STANDARD_IDIOMS = {
     "what PyTorch's operators use": """
         template <typename T, std::enable_if_t<std::is_floating_point_v<T>, int> = 0> __device__ T lowest() {
             return std::numeric_limits<T>::lowest(); }
@@ -145,7 +145,7 @@ OF_THE_STANDARD = {
             cuda::std::span<int> s(x, 4); s[1] = s.size(); }""",
 }
 
-OF_NVIDIA = {
+NVIDIA_IDIOMS = {
     "cooperative groups": """
         namespace cg = cooperative_groups;
         __global__ void groups(float* x) {
@@ -191,11 +191,15 @@ OF_NVIDIA = {
             a.fetch_add(1, cuda::memory_order_relaxed); while (a.load(cuda::memory_order_acquire) < 4) {} }""",
 }
 
-GROUPS = {"C": (C, PLAIN), "standard": (STANDARD, OF_THE_STANDARD), "NVIDIA": (NVIDIA, OF_NVIDIA)}
+GROUPS = {
+    "C": (C_HEADERS, C_IDIOMS),
+    "standard": (STANDARD_HEADERS, STANDARD_IDIOMS),
+    "NVIDIA": (NVIDIA_HEADERS, NVIDIA_IDIOMS),
+}
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_usual_headers_and_idioms_compile(group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_common_headers_and_idioms_compile(group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WARPCHECK_CACHE", str(tmp_path))
     included, idioms = GROUPS[group]
     lines = [f"#include <{name}>" for name in included.split()] + ["__global__ void last() {}"]
@@ -215,20 +219,18 @@ def test_functions_of_dependent_launch_need_no_header(header: str) -> None:
     assert "griddepcontrol.wait;" in ptx
 
 
-def test_headers_of_libcu_unroll_their_list_of_types_as_for_nvcc(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the limit for other compilers a kernel with libcu++ takes 25 times as long to parse; see headers.PRELUDE."""
+def test_libcu_headers_unroll_type_lists_as_for_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the limit for other compilers, a kernel with libcu++ parses 25 times slower (see headers.PRELUDE)."""
     monkeypatch.setenv("WARPCHECK_CACHE", str(tmp_path))
     limit = "_CCCL_META_UNROLL_LIMIT"
     paths = [Path(folder) / "cuda/std/__type_traits/type_list.h" for folder in headers.folders()]
     (text,) = (path.read_text(encoding="utf-8") for path in paths if path.is_file())
-    assert f"_CCCL_PP_REPEAT_REVERSE({limit}, " in text, "the list is unrolled by another limit"
+    assert f"_CCCL_PP_REPEAT_REVERSE({limit}, " in text, "another macro limits the unrolling of the list"
     source = f"#include <cuda/std/type_traits>\nstatic_assert({limit} == 10);\n__global__ void last() {{}}"
     nvrtc.compile_kernel(source, "headers.cu", "last", "compute_80")
 
 
-def test_a_header_that_is_lacking_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_header_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     with_no_cub = headers.folders()[0]
     monkeypatch.setattr(headers, "_candidates", lambda: [Path(with_no_cub)])
     with pytest.raises(
@@ -246,17 +248,17 @@ def test_a_header_that_is_lacking_names_its_package(monkeypatch: pytest.MonkeyPa
         ("#include <cuda/ptx>", False),
     ],
 )
-def test_who_gets_the_headers_of_cutlass(source: str, included: bool) -> None:
+def test_sources_that_include_cutlass_headers(source: str, included: bool) -> None:
     assert cutlass.is_included(f"#include <cstdint>\n{source}\n") is included
 
 
-def test_headers_of_cutlass_are_adapted_to_the_installed_libcu() -> None:
-    """What libcu++ declares otherwise by now is left out once, in its own namespace; that in std stays."""
-    again = "template <class... _Tp>\nstruct tuple_size;"
+def test_cutlass_headers_are_adapted_to_the_installed_libcu() -> None:
+    """The patch removes one declaration that libcu++ now has in its own namespace. The declaration in std stays."""
+    declaration = "template <class... _Tp>\nstruct tuple_size;"
     texts = cutlass.patched_headers()
     for name, text in texts.items():
-        kept = (cutlass.folder() / name).read_text(encoding="utf-8")
-        assert text.count(again) == max(kept.count(again) - 1, 0), name
+        original = (cutlass.folder() / name).read_text(encoding="utf-8")
+        assert text.count(declaration) == max(original.count(declaration) - 1, 0), name
     assert "struct own_sequence" in texts["cute/numeric/integer_sequence.hpp"]
 
 
@@ -280,7 +282,7 @@ __global__ void third(int* out) {
 """
 
 
-def test_tuples_of_cute_answer_the_same_with_fewer_templates_of_libcu() -> None:
+def test_patched_cute_tuples_behave_the_same_with_fewer_templates() -> None:
     changed = [name for name, text in cutlass.patched_headers().items() if "pack_element" in text]
     assert changed == ["cute/container/tuple.hpp", "cute/container/type_list.hpp", "cute/numeric/arithmetic_tuple.hpp"]
     assert "tuple_element<I, CUTE_STL_NAMESPACE::tuple" not in "".join(cutlass.patched_headers().values())
@@ -288,14 +290,14 @@ def test_tuples_of_cute_answer_the_same_with_fewer_templates_of_libcu() -> None:
     assert "7;" in ptx
     variables = [line for line in ptx.splitlines() if line.startswith(".global")]
     assert not [line for line in variables if "is_first_empty" in line or ("is_integral_v" in line and "tuple" in line)]
-    wrong = ELEMENTS.replace("3, const Mixed>, const double", "3, const Mixed>, double")
+    incorrect = ELEMENTS.replace("3, const Mixed>, const double", "3, const Mixed>, double")
     with pytest.raises(nvrtc.CompileError, match="static assertion failed"):
-        nvrtc.compile_kernel(wrong, "elements.cu", "third", "compute_80")
+        nvrtc.compile_kernel(incorrect, "elements.cu", "third", "compute_80")
 
 
-def test_a_kernel_is_compiled_again_where_a_header_of_cutlass_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_cutlass_header_recompiles_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
-    entries: dict[str, bytes] = {}  # of no other run
+    entries: dict[str, bytes] = {}  # a cache that no other run shares
     monkeypatch.setattr(nvrtc, "cache_read", lambda kind, key: entries.get(key))
     monkeypatch.setattr(nvrtc, "cache_write", lambda kind, key, content: entries.update({key: content}))
 

@@ -1,4 +1,4 @@
-"""Host programs: compiled by nvcc, run with warpcheck's CUDA runtime, and what is reported about their calls."""
+"""Test host programs: compiled with nvcc, run with warpcheck's CUDA runtime, and checked for mistakes in calls."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def line_of(source: str, text: str) -> int:
     return source[: source.index(text)].count("\n") + 1
 
 
-def mistake(old: str, new: str) -> tuple[HostProgramError, str]:
+def plant_mistake(old: str, new: str) -> tuple[HostProgramError, str]:
+    """Replace a part of the program. Return the error of its run, and the source."""
     assert PROGRAM.count(old) == 1
     source = PROGRAM.replace(old, new)
     with pytest.raises(HostProgramError) as caught:
@@ -75,11 +76,11 @@ def mistake(old: str, new: str) -> tuple[HostProgramError, str]:
     return caught.value, source
 
 
-def test_values_come_through_device_memory() -> None:
+def test_a_program_computes_through_device_memory() -> None:
     assert torch.equal(run(PROGRAM), 3 * torch.arange(1, 301, dtype=torch.float32))
 
 
-def test_main_runs_with_memory_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
+def test_main_runs_with_its_own_memory(capfd: pytest.CaptureFixture[str]) -> None:
     assert host_program.build(PROGRAM).main("argument") == 7
     assert capfd.readouterr().out == "no error: 3 2\n"
 
@@ -118,7 +119,7 @@ def test_cuda_launch_kernel_returns_the_error_of_the_launch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "problem", "at", "words"),
+    ("old", "new", "problem", "line_text", "message"),
     [
         (
             COPY_IN,
@@ -151,13 +152,13 @@ def test_cuda_launch_kernel_returns_the_error_of_the_launch() -> None:
         ("128, 128>>>", "128, 2048>>>", "call failed", "// LAUNCH", LAUNCH_FAILED),
     ],
 )
-def test_mistakes(old: str, new: str, problem: str, at: str, words: str) -> None:
-    error, source = mistake(old, new)
-    assert (error.problem, error.line) == (problem, line_of(source, at))
-    assert words in error.message
+def test_a_mistake_is_reported_with_its_line(old: str, new: str, problem: str, line_text: str, message: str) -> None:
+    error, source = plant_mistake(old, new)
+    assert (error.problem, error.line) == (problem, line_of(source, line_text))
+    assert message in error.message
 
 
-def test_an_event_has_a_time_once_something_has_waited_for_it() -> None:
+def test_an_event_has_a_time_after_synchronization() -> None:
     timed = """
     cudaEvent_t start, stop;
     cudaEventCreate(&start); cudaEventCreate(&stop);
@@ -177,7 +178,7 @@ def test_an_event_has_a_time_once_something_has_waited_for_it() -> None:
     run(source.replace("WAIT", "cudaEventSynchronize(stop);"), with_failures=False)
 
 
-def test_what_the_runtime_lacks_is_said_at_compilation() -> None:
+def test_an_unsupported_runtime_function_is_a_compile_error() -> None:
     with pytest.raises(frontends.NotSimulated, match="does not have cudaMallocManaged"):
         host_program.build(PROGRAM.replace("cudaMalloc(&", "cudaMallocManaged(&"))
 
@@ -197,14 +198,15 @@ def test_a_function_needs_c_linkage() -> None:
 
 
 def test_a_stub_is_not_started() -> None:
-    error, source = mistake("    float* memory", "    return cudaErrorNotSupported;\n    float* memory")
+    error, source = plant_mistake("    float* memory", "    return cudaErrorNotSupported;\n    float* memory")
     assert (error.problem, error.line) == ("not started", line_of(source, "cudaError_t run"))
     assert error.message == "run returns cudaErrorNotSupported"
 
 
-def test_a_cuda_runtime_that_was_loaded_before_takes_no_calls(tmp_path: Path) -> None:
+def test_a_previously_loaded_cuda_runtime_gets_no_calls(tmp_path: Path) -> None:
     """PyTorch's build for CUDA loads libcudart, whose functions fail without a driver."""
-    runtime, program = tmp_path / "runtime.cpp", tmp_path / "program.cu"
+    runtime = tmp_path / "runtime.cpp"
+    program = tmp_path / "program.cu"
     runtime.write_text('extern "C" int cudaMalloc(void**, unsigned long) { return 35; }')
     program.write_text(PROGRAM)
     subprocess.run(["g++", "-shared", "-fPIC", "-o", tmp_path / "runtime.so", runtime], check=True)
@@ -225,7 +227,7 @@ MORE_SHARED = """        scale<<<(n + 127) / 128, 128, 64 << 10>>>(memory, {memo
 """
 
 
-def test_more_than_48_kib_of_shared_memory_must_be_allowed_before_the_launch() -> None:
+def test_more_than_48_kib_of_shared_memory_needs_the_function_attribute() -> None:
     source = PROGRAM.replace(LAUNCH, MORE_SHARED)
     with pytest.raises(HostProgramError, match="the launch failed with cudaErrorInvalidValue"):
         run(source, with_failures=False)
@@ -264,7 +266,7 @@ extern "C" cudaError_t run(int* out) {
 """
 
 
-def test_a_tensor_map_has_the_address_that_the_kernel_sees() -> None:
+def test_a_tensor_map_has_the_device_address() -> None:
     out = torch.zeros(1, dtype=torch.int32)
     host_program.build(TENSOR_MAP_PROGRAM).call("run", out)
     assert out.item() == 1
@@ -311,7 +313,7 @@ extern "C" cudaError_t run(int* out) {
 """
 
 
-def test_a_tensor_map_of_im2col_mode() -> None:
+def test_a_tensor_map_in_im2col_mode() -> None:
     out = torch.zeros(3, dtype=torch.int32)
     host_program.build(IM2COL_MAP_PROGRAM).call("run", out)
     assert out.tolist() == [1, 0x00FDFEFF, 15]
@@ -324,6 +326,6 @@ def test_a_corner_that_does_not_fit_is_named_with_its_line() -> None:
 
 
 def test_the_headers_of_the_runtime_may_be_older_than_nvcc() -> None:
-    """PyTorch's build for CUDA installs those that it requires, and CCCL compares the versions."""
+    """PyTorch's build for CUDA installs the headers that it needs, and CCCL compares the versions."""
     older = "#undef CUDART_VERSION\n#define CUDART_VERSION 12000\n#include <cuda/std/utility>\n"
     assert run(older + PROGRAM).tolist() == [3.0 * n for n in range(1, 301)]

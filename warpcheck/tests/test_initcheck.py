@@ -1,4 +1,4 @@
-"""Launches in this process: memory from torch.empty, and both orders of blocks and warps, as the grader has them."""
+"""Test unwritten memory from torch.empty, and reversed schedules, in launches of this process."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ SUM = "__global__ void sum(const float* x, float* out) { atomicAdd(out, x[64 * b
 
 
 @pytest.fixture(autouse=True)
-def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What checks replace in torch is put back after each test."""
+def _restore_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Restore the functions of torch that the checks replace."""
     for name in initcheck._FUNCTIONS:
         monkeypatch.setattr(torch, name, getattr(torch, name))
     for name in initcheck._METHODS:
@@ -48,17 +48,19 @@ def kernel(source: str, name: str) -> cuda.Kernel:
 
 
 @pytest.mark.parametrize("name", ALLOCATORS)
-def test_a_read_of_memory_that_nothing_has_written_is_a_fault(name: str) -> None:
+def test_reading_unwritten_memory_is_a_fault(name: str) -> None:
     frontends.check()
-    x, out = torch.ones(1), ALLOCATORS[name]()
+    x = torch.ones(1)
+    out = ALLOCATORS[name]()
     with pytest.raises(simt.Fault, match=r"out\[0\], which nothing has written") as caught:
         kernel(ADD, "add")[1, 64](x, out, 64)
     assert caught.value.kind == simt.FaultKind.UNINITIALIZED
 
 
-def test_what_the_host_or_an_earlier_launch_has_written_may_be_read() -> None:
+def test_memory_written_by_the_host_or_an_earlier_launch_may_be_read() -> None:
     frontends.check()
-    x, out = torch.ones(1), torch.empty(64)
+    x = torch.ones(1)
+    out = torch.empty(64)
     out[:8] = 5
     kernel(ADD, "add")[1, 64](x, out, 8)
     assert out[:8].tolist() == [6.0] * 8
@@ -69,7 +71,7 @@ def test_what_the_host_or_an_earlier_launch_has_written_may_be_read() -> None:
     assert out[8:].tolist() == [2.0] * 56
 
 
-def test_memory_that_is_given_out_again_is_unwritten_again() -> None:
+def test_reallocated_memory_is_unwritten_again() -> None:
     frontends.check()
     x = torch.ones(1)
     for _ in range(5):
@@ -88,7 +90,7 @@ def test_a_result_that_depends_on_the_order_of_blocks_is_a_warning() -> None:
     assert out.item() == 3
 
 
-def test_a_race_that_one_order_hides_is_found_in_the_other() -> None:
+def test_a_race_that_the_forward_order_hides_is_found_in_reverse() -> None:
     out = torch.zeros(1)
     kernel(RACE, "race")[1, 64](out)
     frontends.check(reverse=True)
@@ -97,9 +99,10 @@ def test_a_race_that_one_order_hides_is_found_in_the_other() -> None:
     assert caught.value.kind == simt.FaultKind.RACE
 
 
-def test_both_orders_leave_what_one_leaves() -> None:
+def test_running_both_orders_gives_the_result_of_one() -> None:
     frontends.check(reverse=True)
-    x, out = torch.randn(256), torch.empty(1)
+    x = torch.randn(256)
+    out = torch.empty(1)
     out.zero_()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

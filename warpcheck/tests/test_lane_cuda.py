@@ -1,4 +1,4 @@
-"""The CUDA lane: compilation, cache, arguments, errors; launches on the PTX machine and on a GPU."""
+"""Test the CUDA lane: compilation, cache, arguments, errors, and launches on the PTX machine and on a GPU."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """A stand-in for the PTX machine that keeps what it is asked to launch."""
-    asked: list[dict[str, Any]] = []
+def recorded_launches(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Replace the PTX machine by one that only records launches, and return the list of them."""
+    launches: list[dict[str, Any]] = []
 
-    def launch(name: str, **launch: Any) -> LaunchResult:
-        asked.append({"name": name, **launch})
+    def record_launch(name: str, **arguments: Any) -> LaunchResult:
+        launches.append({"name": name, **arguments})
         return LaunchResult(7)
 
-    module = SimpleNamespace(compile=lambda name: None, launch=launch)
+    module = SimpleNamespace(compile=lambda name: None, launch=record_launch)
     monkeypatch.setattr(backend, "_device", SimpleNamespace(load=lambda ptx, source: module))
-    return asked
+    return launches
 
 
-def test_a_real_architecture_gives_a_cubin_and_a_virtual_one_only_ptx(source: Path) -> None:
+def test_a_real_architecture_yields_a_cubin_and_a_virtual_one_only_ptx(source: Path) -> None:
     kernel = cuda.kernel(source, "scale<float, 2>")
     assert kernel.binary("sm_90a").cubin.startswith(b"\x7fELF")
     assert ".target sm_90a" in kernel.binary("sm_90a").ptx
@@ -81,11 +81,11 @@ def test_ptx_carries_the_learners_file_and_lines(source: Path) -> None:
     assert ".loc\t1 5 " in ptx
 
 
-def test_parameters_have_the_sources_names_and_the_ptxs_types(source: Path) -> None:
-    scale = cuda.kernel(source, "scale<float, 2>").parameters("compute_80")
-    wide = cuda.kernel(source, "wide").parameters("sm_90a")
-    assert [(p.name, p.type) for p in scale] == [("x", "ptr"), ("out", "ptr"), ("by", "f32"), ("n", "u32")]
-    assert [(p.name, p.type) for p in wide] == [
+def test_parameters_have_names_from_the_source_and_types_from_ptx(source: Path) -> None:
+    scale_parameters = cuda.kernel(source, "scale<float, 2>").parameters("compute_80")
+    wide_parameters = cuda.kernel(source, "wide").parameters("sm_90a")
+    assert [(p.name, p.type) for p in scale_parameters] == [("x", "ptr"), ("out", "ptr"), ("by", "f32"), ("n", "u32")]
+    assert [(p.name, p.type) for p in wide_parameters] == [
         ("out", "ptr"),
         ("big", "u64"),
         ("small", "u8"),
@@ -95,7 +95,7 @@ def test_parameters_have_the_sources_names_and_the_ptxs_types(source: Path) -> N
 
 
 def test_grid_constants_keep_their_types(tmp_path: Path) -> None:
-    """PTX declares them as arrays of bytes."""
+    """PTX declares these parameters as arrays of bytes."""
     path = tmp_path / "constants.cu"
     path.write_text(
         """struct Pair { int first, second; };
@@ -123,7 +123,7 @@ def test_compile_error_names_the_learners_line(source: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["scal<float, 2>", "commented_out"])
-def test_a_missing_kernel_lists_those_there_are(source: Path, name: str) -> None:
+def test_an_error_about_a_missing_kernel_lists_the_existing_ones(source: Path, name: str) -> None:
     with pytest.raises(cuda.KernelNotFound, match=rf"no kernel {name} in .*: scale, wide, shared_bytes$"):
         cuda.kernel(source, name).binary("compute_80")
 
@@ -137,7 +137,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize(("name", "sentence"), NAMES.items(), ids=NAMES)
-def test_a_name_that_is_no_instance_says_what_to_write(source: Path, name: str, sentence: str) -> None:
+def test_an_invalid_instance_name_is_explained(source: Path, name: str, sentence: str) -> None:
     with pytest.raises(cuda.KernelNotFound, match=sentence):
         cuda.kernel(source, name).binary("compute_80")
 
@@ -151,20 +151,20 @@ HOST = {
 
 
 @pytest.mark.parametrize(("line", "sentence"), HOST.items(), ids=HOST)
-def test_host_code_is_named_with_its_line(tmp_path: Path, line: str, sentence: str) -> None:
+def test_host_code_is_reported_with_its_line(tmp_path: Path, line: str, sentence: str) -> None:
     path = tmp_path / "k.cu"
     path.write_text(f"__global__ void k(float* x) {{ x[0] = 1; }}\n{line}\n")
     with pytest.raises(cuda.CompileError, match=sentence):
         cuda.kernel(path, "k").binary("compute_80")
 
 
-def test_a_template_of_an_unknown_type_is_told_where_nvrtc_crashes(tmp_path: Path) -> None:
+def test_a_template_of_an_unknown_type_is_reported_although_nvrtc_crashes(tmp_path: Path) -> None:
     (tmp_path / "half.cu").write_text("\ntemplate <int N> __global__ void halves(half* x) { x[N] = 0; }\n")
     with pytest.raises(cuda.CompileError, match=r'half\.cu\(2\): error: identifier "half" is undefined'):
         cuda.kernel(tmp_path / "half.cu", "halves<4>").binary("compute_80")
 
 
-def test_a_name_may_stand_on_several_lines(tmp_path: Path) -> None:
+def test_a_kernel_name_may_span_several_lines(tmp_path: Path) -> None:
     (tmp_path / "two.cu").write_text("template <int M, int N> __global__ void two(float* x) { x[M] = N; }\n")
     assert "two" in cuda.kernel(tmp_path / "two.cu", "two<2,\n    3>").binary("compute_80").mangled
 
@@ -179,15 +179,15 @@ def test_an_error_in_a_header_names_the_learners_line(tmp_path: Path) -> None:
         cuda.kernel(path, "k").binary("compute_80")
 
 
-def test_constexpr_functions_make_constants_of_kernels_as_nvcc_lets_them(tmp_path: Path) -> None:
+def test_constexpr_functions_are_usable_in_kernels(tmp_path: Path) -> None:
     path = tmp_path / "k.cu"
     function = "constexpr int\nceil_div(int a, int b) { return (a + b - 1) / b; }\n"
     path.write_text(function + "__global__ void k(int* x) { x[0] = ceil_div(4999, 2); }")
     assert "2500" in cuda.kernel(path, "k").binary("compute_80").ptx
 
 
-def test_generic_lambdas_are_kernels_code(tmp_path: Path) -> None:
-    """NVRTC 13.0 refuses them as the host's."""
+def test_generic_lambdas_are_device_code(tmp_path: Path) -> None:
+    """NVRTC 13.0 rejects generic lambdas as host code."""
     path = tmp_path / "k.cu"
     path.write_text(
         "template <class F> __device__ float applied(F f, float x) { return f(x, 2); }\n__global__ void k(float* x) {\n"
@@ -199,7 +199,7 @@ def test_generic_lambdas_are_kernels_code(tmp_path: Path) -> None:
     assert not headers.rejects_only_implicit_device_code(path.read_text(), refused.format(3) + refused.format(7))
 
 
-def test_infinity_and_nan_are_there_without_math_h(tmp_path: Path) -> None:
+def test_infinity_and_nan_need_no_header(tmp_path: Path) -> None:
     path = tmp_path / "infinity.cu"
     path.write_text("__global__ void fill(float* x) { x[0] = -INFINITY; x[1] = NAN; }")
     assert "-8388608" in cuda.kernel(path, "fill").binary("compute_80").ptx
@@ -212,18 +212,18 @@ def test_headers_for_half_precision_are_found(tmp_path: Path) -> None:
     assert [(p.name, p.type) for p in parameters] == [("x", "ptr"), ("y", "b8[2]")]
 
 
-def test_no_such_file(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         cuda.kernel(tmp_path / "nowhere.cu", "scale")
 
 
-def test_a_relative_path_starts_beside_the_calling_file(source: Path) -> None:
+def test_a_relative_path_is_relative_to_the_calling_file(source: Path) -> None:
     caller = source.with_name("caller.py")
     caller.write_text('from warpcheck.frontends import cuda\nkernel = cuda.kernel("kernels.cu", "wide")\n')
     assert runpy.run_path(str(caller))["kernel"].file == str(source)
 
 
-def test_the_same_kernel_until_the_file_changes(source: Path) -> None:
+def test_a_kernel_is_reused_until_its_file_changes(source: Path) -> None:
     first = cuda.kernel(source, "wide")
     assert cuda.kernel(source, "wide") is first
     source.write_text(SOURCE + "// changed")
@@ -239,7 +239,7 @@ def test_a_source_that_was_read_ahead_need_not_be_readable(source: Path, monkeyp
 # The cache
 
 
-def no_compiler(*arguments: Any) -> nvrtc.Binary:
+def fail_to_compile(*arguments: Any) -> nvrtc.Binary:
     raise AssertionError("compiled again")
 
 
@@ -247,16 +247,16 @@ def compile_wide(source: Path, *options: str) -> nvrtc.Binary:
     return cuda.compile_kernel(source.read_text(), str(source), "wide", "compute_80", options)
 
 
-def test_the_cache_spares_a_compilation(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cached_kernel_is_not_compiled_again(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     binary = compile_wide(source)
-    monkeypatch.setattr(nvrtc, "_compile", no_compiler)
+    monkeypatch.setattr(nvrtc, "_compile", fail_to_compile)
     assert compile_wide(source) == binary
 
 
 @pytest.mark.parametrize("change", ["source", "options", "version"])
-def test_the_cache_sees_a_change(source: Path, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_misses_the_cache(source: Path, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compile_wide(source)
-    monkeypatch.setattr(nvrtc, "_compile", no_compiler)
+    monkeypatch.setattr(nvrtc, "_compile", fail_to_compile)
     if change == "source":
         source.write_text(SOURCE + "\n")
     if change == "version":
@@ -268,25 +268,25 @@ def test_the_cache_sees_a_change(source: Path, change: str, monkeypatch: pytest.
 def test_a_damaged_cache_entry_is_replaced(source: Path, cache: Path) -> None:
     binary = compile_wide(source)
     (entry,) = (file for file in cache.rglob("*") if file.is_file())
-    whole = entry.read_bytes()
-    entry.write_bytes(whole[:100])
+    content = entry.read_bytes()
+    entry.write_bytes(content[:100])
     assert compile_wide(source) == binary
-    assert entry.read_bytes() == whole
+    assert entry.read_bytes() == content
 
 
-def test_a_cache_that_cannot_be_written_costs_only_time(source: Path, cache: Path) -> None:
+def test_an_unwritable_cache_is_no_error(source: Path, cache: Path) -> None:
     cache.parent.write_text("a file where the folder should be")
     assert compile_wide(source).mangled == "wide"
 
 
-def test_a_failed_compilation_leaves_nothing(source: Path, cache: Path) -> None:
+def test_a_failed_compilation_leaves_no_cache_entry(source: Path, cache: Path) -> None:
     source.write_text("broken")
     with pytest.raises(cuda.CompileError):
         compile_wide(source)
     assert not cache.exists()
 
 
-def test_a_source_with_its_own_header_sees_the_header_change(tmp_path: Path) -> None:
+def test_a_changed_own_header_recompiles_the_kernel(tmp_path: Path) -> None:
     path = tmp_path / "kernels.cu"
     path.write_text('#include "value.h"\n__global__ void wide(int* x) { *x = VALUE; }')
     for value in ("1234", "5678"):
@@ -297,10 +297,11 @@ def test_a_source_with_its_own_header_sees_the_header_change(tmp_path: Path) -> 
 # Launches
 
 
-def test_a_launch_passes_addresses_numbers_and_spans(source: Path, machine: list[dict[str, Any]]) -> None:
-    x, out = torch.arange(10.0)[1:], torch.empty(4, 9)[:, ::2]
+def test_a_launch_passes_addresses_numbers_and_spans(source: Path, recorded_launches: list[dict[str, Any]]) -> None:
+    x = torch.arange(10.0)[1:]
+    out = torch.empty(4, 9)[:, ::2]
     cuda.kernel(source, "scale<float, 2>")[(3, 2), 64, 100](x, out, 3, 9)
-    (launch,) = machine
+    (launch,) = recorded_launches
     assert launch["name"].startswith("_Z5scaleIfLi2EE")
     assert (launch["grid"], launch["block"], launch["shared"]) == ((3, 2, 1), (64, 1, 1), 100)
     first, second, *numbers = launch["arguments"]
@@ -311,14 +312,14 @@ def test_a_launch_passes_addresses_numbers_and_spans(source: Path, machine: list
     assert launch["tensors"] == [("x", x), ("out", out)]
 
 
-def test_every_launch_is_recorded(source: Path, machine: list[dict[str, Any]]) -> None:
-    seen: list[frontends.Launched] = []
+def test_every_launch_is_recorded(source: Path, recorded_launches: list[dict[str, Any]]) -> None:
+    launches: list[frontends.Launched] = []
     x = torch.zeros(4)
-    with frontends.observe(seen.append):
+    with frontends.observe(launches.append):
         cuda.kernel(source, "scale<float, 2>")[1, 4](x, x, 1.0, 4)
-    assert [(launched.lane, launched.name, launched.device) for launched in seen] == [("cuda", "scale", "cpu")]
-    assert seen[0].arguments == (x, x, 1.0, 4)
-    assert seen[0].cost == 7
+    assert [(launched.lane, launched.name, launched.device) for launched in launches] == [("cuda", "scale", "cpu")]
+    assert launches[0].arguments == (x, x, 1.0, 4)
+    assert launches[0].cost == 7
 
 
 def test_tensors_must_share_a_device(source: Path) -> None:
@@ -326,7 +327,7 @@ def test_tensors_must_share_a_device(source: Path) -> None:
         cuda.kernel(source, "scale<float, 2>")[1, 1](torch.zeros(1), torch.zeros(1, device="meta"), 1.0, 1)
 
 
-def test_a_kernel_may_get_all_its_pointers_in_a_struct(tmp_path: Path, machine: list[dict[str, Any]]) -> None:
+def test_a_struct_may_contain_all_pointers_of_a_kernel(tmp_path: Path, recorded_launches: list[dict[str, Any]]) -> None:
     path = tmp_path / "struct.cu"
     path.write_text(
         "struct P { float* x; int n; };\n__global__ void fill(P p) { if (threadIdx.x < p.n) p.x[threadIdx.x] = 1; }"
@@ -334,11 +335,11 @@ def test_a_kernel_may_get_all_its_pointers_in_a_struct(tmp_path: Path, machine: 
     x = torch.zeros(4)
     content = struct.pack("Pixxxx", x.data_ptr(), 4)
     cuda.kernel(path, "fill")[1, 32](content)
-    (launch,) = machine
+    (launch,) = recorded_launches
     assert (launch["tensors"], launch["arguments"]) == ([], [content])
 
 
-def test_a_numpy_array_is_named_as_one(source: Path) -> None:
+def test_a_numpy_array_is_rejected_by_name(source: Path) -> None:
     x = np.zeros(4, np.float32)
     with pytest.raises(TypeError, match=r"scale is given a NumPy array: pass a torch tensor, .*from_numpy"):
         cuda.kernel(source, "scale<float, 2>")[1, 4](x, x, 1.0, 4)
@@ -362,12 +363,14 @@ X = torch.zeros(4)
         ((X, X, 1.0, 1 << 32), r"n of scale takes an integer of 32 bits, got 4294967296"),
     ],
 )
-def test_wrong_arguments_name_parameter_and_kernel(source: Path, arguments: tuple[Any, ...], message: str) -> None:
+def test_an_error_about_an_argument_names_parameter_and_kernel(
+    source: Path, arguments: tuple[Any, ...], message: str
+) -> None:
     with pytest.raises(TypeError, match=message):
         cuda.kernel(source, "scale<float, 2>")[1, 4](*arguments)
 
 
-def test_a_struct_is_given_as_its_bytes(tmp_path: Path, machine: list[dict[str, Any]]) -> None:
+def test_a_struct_is_passed_as_bytes(tmp_path: Path, recorded_launches: list[dict[str, Any]]) -> None:
     class Pair(ctypes.Structure):
         _fields_ = (("a", ctypes.c_int), ("b", ctypes.c_int))
 
@@ -375,12 +378,14 @@ def test_a_struct_is_given_as_its_bytes(tmp_path: Path, machine: list[dict[str, 
     path.write_text("struct Pair { int a, b; };\n__global__ void k(int* x, Pair pair) { *x = pair.b; }")
     x = torch.zeros(1, dtype=torch.int32)
     cuda.kernel(path, "k")[1, 1](x, Pair(3, 4))
-    assert machine[0]["arguments"] == [x, struct.pack("ii", 3, 4)]
+    assert recorded_launches[0]["arguments"] == [x, struct.pack("ii", 3, 4)]
     with pytest.raises(TypeError, match=r"Pair pair of k takes 8 bytes \(a ctypes.Structure, say\), got 5"):
         cuda.kernel(path, "k")[1, 1](x, 5)
 
 
-def test_a_number_for_a_parameter_of_16_bits_is_rounded(tmp_path: Path, machine: list[dict[str, Any]]) -> None:
+def test_a_number_for_a_parameter_of_16_bits_is_rounded(
+    tmp_path: Path, recorded_launches: list[dict[str, Any]]
+) -> None:
     path = tmp_path / "halves.cu"
     path.write_text(
         "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\nstruct Pair { char a, b; };\n"
@@ -388,11 +393,13 @@ def test_a_number_for_a_parameter_of_16_bits_is_rounded(tmp_path: Path, machine:
         "__global__ void pair(float* x, Pair p) { x[0] = p.a; }"
     )
     x = torch.zeros(1)
-    given = (0.1, 1 + 2**-8), (70000, 1 + 3 * 2**-8), (np.float32(2), float("nan"))
-    for half, bfloat in given:
+    numbers = (0.1, 1 + 2**-8), (70000, 1 + 3 * 2**-8), (np.float32(2), float("nan"))
+    for half, bfloat in numbers:
         cuda.kernel(path, "k")[1, 1](x, half, bfloat)
         rounded = torch.tensor([half], dtype=torch.float16), torch.tensor([bfloat], dtype=torch.bfloat16)
-        assert machine[-1]["arguments"][1:] == [value.view(torch.uint8).numpy().tobytes() for value in rounded]
+        assert recorded_launches[-1]["arguments"][1:] == [
+            value.view(torch.uint8).numpy().tobytes() for value in rounded
+        ]
     with pytest.raises(TypeError, match="Pair p of pair takes 2 bytes"):
         cuda.kernel(path, "pair")[1, 1](x, 5)
 
@@ -406,31 +413,31 @@ __global__ void from_a_macro(OUT, long long n) {}
 """
 
 
-def test_pointers_are_told_by_their_arguments(tmp_path: Path, machine: list[dict[str, Any]]) -> None:
+def test_pointers_are_recognized_by_their_arguments(tmp_path: Path, recorded_launches: list[dict[str, Any]]) -> None:
     path = tmp_path / "spellings.cu"
     path.write_text(SPELLINGS)
     x, y, z, w, v = torch.zeros(5, 4)
     cuda.kernel(path, "k")[1, 1](x, y, z, w, 4, v, 5)
     cuda.kernel(path, "from_a_macro")[1, 1](x, 4)
-    assert [name for name, _ in machine[0]["tensors"]] == ["x", "y", "z", "w", "parameter_5"]
-    assert machine[0]["arguments"][4:] == [4, v, 5]
-    assert machine[1]["tensors"] == [("parameter_0", x)]
+    assert [name for name, _ in recorded_launches[0]["tensors"]] == ["x", "y", "z", "w", "parameter_5"]
+    assert recorded_launches[0]["arguments"][4:] == [4, v, 5]
+    assert recorded_launches[1]["tensors"] == [("parameter_0", x)]
 
 
-def test_what_is_spelled_as_a_pointer_takes_no_number(tmp_path: Path, machine: list[dict[str, Any]]) -> None:
+def test_a_pointer_parameter_takes_no_number(tmp_path: Path, recorded_launches: list[dict[str, Any]]) -> None:
     path = tmp_path / "spellings.cu"
     path.write_text("__global__ void k(const float*, float x[4]) {}")
     kernel = cuda.kernel(path, "k")
     kernel[1, 1](None, X)
-    assert machine[0]["arguments"] == [0, X]
+    assert recorded_launches[0]["arguments"] == [0, X]
     with pytest.raises(TypeError, match=rf"const float\* of k takes a tensor, got {1 << 40}: an address alone does"):
         kernel[1, 1](1 << 40, X)
     with pytest.raises(TypeError, match=r"float x\[4\] of k takes a tensor, got 7: .* another order"):
         kernel[1, 1](X, 7)
 
 
-def test_a_tensor_of_another_type_than_the_pointer_is_told(
-    tmp_path: Path, machine: list[dict[str, Any]], recwarn: pytest.WarningsRecorder
+def test_a_tensor_with_another_dtype_than_the_pointer_is_a_warning(
+    tmp_path: Path, recorded_launches: list[dict[str, Any]], recwarn: pytest.WarningsRecorder
 ) -> None:
     path = tmp_path / "types.cu"
     path.write_text("// k\n__global__ void k(const int* x, const unsigned* bits, float4* wide, float* y) {}")
@@ -442,7 +449,7 @@ def test_a_tensor_of_another_type_than_the_pointer_is_told(
     assert {(warning.filename, warning.lineno) for warning in recwarn} == {("types.cu", 2)}
 
 
-def test_a_tensor_of_another_type_than_the_pointer_is_told_on_a_gpu(
+def test_a_tensor_with_another_dtype_than_the_pointer_is_a_warning_on_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
     path = tmp_path / "types.cu"
@@ -465,25 +472,25 @@ def test_a_tensor_of_another_type_than_the_pointer_is_told_on_a_gpu(
     ]
 
 
-def test_numbers_of_numpy_are_numbers(source: Path, machine: list[dict[str, Any]]) -> None:
+def test_numpy_scalars_are_numbers(source: Path, recorded_launches: list[dict[str, Any]]) -> None:
     out = torch.zeros(4, dtype=torch.float64)
     arguments = (out, np.int64(-(1 << 40)), np.uint8(200), np.float32(0.5), np.bool_(True))
     cuda.kernel(source, "wide")[np.int64(1), (np.int32(4),)](*arguments)
-    assert machine[0]["arguments"] == [out, -(1 << 40), 200, 0.5, 1]
-    assert machine[0]["block"] == (4, 1, 1)
+    assert recorded_launches[0]["arguments"] == [out, -(1 << 40), 200, 0.5, 1]
+    assert recorded_launches[0]["block"] == (4, 1, 1)
 
 
 @pytest.mark.parametrize("grid", [[3, 2], torch.Size([3, 2]), np.array([3, 2]), (np.int64(3), 2)])
-def test_a_grid_is_any_sequence(source: Path, machine: list[dict[str, Any]], grid: Any) -> None:
+def test_a_grid_may_be_any_sequence(source: Path, recorded_launches: list[dict[str, Any]], grid: Any) -> None:
     cuda.kernel(source, "scale<float, 2>")[grid, [64]](X, X, 1.0, 4)
-    assert (machine[0]["grid"], machine[0]["block"]) == ((3, 2, 1), (64, 1, 1))
+    assert (recorded_launches[0]["grid"], recorded_launches[0]["block"]) == ((3, 2, 1), (64, 1, 1))
 
 
 TEXT = "// gr\u00f6\u00dfe\n\t__global__ void k(float* x) {\r\n\tx[0] = 1; }\n"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
-def test_a_source_is_read_as_editors_leave_it(tmp_path: Path, encoding: str) -> None:
+def test_a_source_is_read_in_any_common_encoding(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "k.cu"
     path.write_bytes(TEXT.encode(encoding))
     kernel = cuda.kernel(path, "k")
@@ -494,13 +501,13 @@ def test_a_source_is_read_as_editors_leave_it(tmp_path: Path, encoding: str) -> 
 @pytest.mark.parametrize(
     "launch", [1, (1,), (1, 2, 3, 4), (-1, 1), (1, (1, 1, 1, 1)), ((), 1), (1, (4, -1)), (2.5, 1), ("8", 1)]
 )
-def test_a_bad_configuration_is_refused(source: Path, launch: Any) -> None:
+def test_an_invalid_launch_configuration_is_an_error(source: Path, launch: Any) -> None:
     with pytest.raises(ValueError, match=r"kernel\[grid, block\]|one to three positive integers|not of whole numbers"):
         cuda.kernel(source, "wide")[launch]
 
 
 @pytest.mark.parametrize(("launch", "empty"), [(((2, 0), 1), "grid has 0 blocks"), ((1, 0), "block has 0 threads")])
-def test_a_launch_of_nothing_says_what_is_empty(source: Path, launch: Any, empty: str) -> None:
+def test_an_empty_launch_names_the_empty_extent(source: Path, launch: Any, empty: str) -> None:
     with pytest.raises(ValueError, match=f"the {empty}: round up"):
         cuda.kernel(source, "wide")[launch]
 
@@ -510,7 +517,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=[gpu, pytest.mark.gpu])]
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_scalars_arrive_as_the_declared_types(source: Path, device: str) -> None:
+def test_scalars_are_converted_to_the_declared_types(source: Path, device: str) -> None:
     out = torch.empty(4, dtype=torch.float64, device=device)
     cuda.kernel(source, "wide")[1, 1](out, -(1 << 40), 200, 3, True)
     assert out.tolist() == [-(2.0**40), 200.0, 3.0, 1.0]
@@ -526,7 +533,7 @@ def test_an_integer_for_a_float_parameter_keeps_its_value(source: Path, device: 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("nbytes", [4 * 256, 48 * 1024, 64 * 1024])
-def test_dynamic_shared_memory_below_and_past_48_kib(source: Path, device: str, nbytes: int) -> None:
+def test_dynamic_shared_memory_below_and_above_48_kib(source: Path, device: str, nbytes: int) -> None:
     out = torch.zeros(256, device=device)
     cuda.kernel(source, "shared_bytes")[1, 256, nbytes](out, nbytes // 4)
     assert out.tolist() == list(range(255, -1, -1))
@@ -534,7 +541,7 @@ def test_dynamic_shared_memory_below_and_past_48_kib(source: Path, device: str, 
 
 @gpu
 @pytest.mark.gpu
-def test_a_launch_joins_torchs_current_stream(source: Path) -> None:
+def test_a_launch_uses_the_current_stream_of_torch(source: Path) -> None:
     x = torch.ones(1 << 24, device="cuda")
     out = torch.zeros_like(x)
     stream = torch.cuda.Stream()
@@ -551,7 +558,7 @@ def test_a_launch_joins_torchs_current_stream(source: Path) -> None:
 
 @gpu
 @pytest.mark.gpu
-def test_a_block_too_large_is_an_error_of_the_launch(source: Path) -> None:
+def test_a_too_large_block_is_a_launch_error(source: Path) -> None:
     x = torch.zeros(4, device="cuda")
     with pytest.raises(Exception, match="INVALID_VALUE"):
         cuda.kernel(source, "scale<float, 1>")[1, 2048](x, x, 1.0, 4)
@@ -559,7 +566,7 @@ def test_a_block_too_large_is_an_error_of_the_launch(source: Path) -> None:
 
 @gpu
 @pytest.mark.gpu
-def test_more_shared_memory_than_the_gpu_has(source: Path) -> None:
+def test_more_shared_memory_than_the_gpu_has_is_an_error(source: Path) -> None:
     x = torch.zeros(4, device="cuda")
     with pytest.raises(ValueError, match="shared_bytes asks for 1000000 bytes"):
         cuda.kernel(source, "shared_bytes")[1, 4, 1_000_000](x, 4)
@@ -575,23 +582,23 @@ def test_a_gpu_that_the_compiler_does_not_know_is_unavailable() -> None:
         nvrtc.device_architecture(6, 1)
 
 
-def test_compiling_is_told_apart_from_running(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[bool] = []
-    monkeypatch.setattr(frontends, "_compilation_observers", [told.append])
+def test_observers_learn_when_a_compilation_begins_and_ends(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_compiling: list[bool] = []
+    monkeypatch.setattr(frontends, "_compilation_observers", [is_compiling.append])
     compile_wide(source)
     compile_wide(source)
-    assert told == [True, False]
+    assert is_compiling == [True, False]
 
 
-def test_a_cooperative_kernel_says_so_at_every_launch(source: Path, machine: list[dict[str, Any]]) -> None:
+def test_a_cooperative_kernel_is_launched_cooperatively(source: Path, recorded_launches: list[dict[str, Any]]) -> None:
     x = torch.zeros(8)
     for cooperative in (False, True):
         cuda.kernel(source, "scale<float, 2>", cooperative=cooperative)[1, 8](x, x, 2.0, 8)
-    assert [launch["cooperative"] for launch in machine] == [False, True]
+    assert [launch["cooperative"] for launch in recorded_launches] == [False, True]
 
 
-def test_the_window_of_shared_memory_is_aligned() -> None:
-    """CUTLASS converts a null pointer to a shared address, and asserts that the lower bits are zero."""
+def test_the_shared_memory_window_is_aligned() -> None:
+    """CUTLASS converts a null pointer to a shared address, and asserts that its lower bits are zero."""
     out = torch.zeros(1, dtype=torch.int32)
     text = """
 __global__ void f(int* out, const char* pointer) { out[0] = (unsigned)__cvta_generic_to_shared(pointer) & 1023; }
@@ -600,7 +607,7 @@ __global__ void f(int* out, const char* pointer) { out[0] = (unsigned)__cvta_gen
     assert out.item() == 0
 
 
-def test_a_breakpoint_ends_the_kernel_as_a_trap_does() -> None:
+def test_a_breakpoint_traps() -> None:
     out = torch.zeros(1, dtype=torch.int32)
     text = """
 __global__ void f(int* out) { out[0] = 1; __brkpt(); }

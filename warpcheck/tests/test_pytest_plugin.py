@@ -1,4 +1,4 @@
-"""The plugin of pytest, with a suite as a stranger writes it, run by pytest in a process of its own."""
+"""Test the pytest plugin on a suite as its users write them, run by pytest in a process of its own."""
 
 from __future__ import annotations
 
@@ -220,23 +220,23 @@ CHECKED = r"checked      20 launches of 3 kernels in 22 of 23 tests \(sm_80, for
 
 @dataclass
 class Run:
-    """A run of pytest that has ended."""
+    """The status and the output of a finished run of pytest."""
 
     status: int
     output: str
 
     @property
     def outcomes(self) -> dict[str, str]:
-        """Return the outcome of each test as option -v shows it."""
+        """Return the outcome of each test, as shown by the option -v."""
         with_xdist = r"^\[gw\d\] \[ *\d+%\] (?P<outcome>[A-Z]+) test_suite\.py::(?P<name>\S+)"
-        alone = r"^test_suite\.py::(?P<name>\S+) (?P<outcome>[A-Z]+)"
+        without_xdist = r"^test_suite\.py::(?P<name>\S+) (?P<outcome>[A-Z]+)"
         outcomes: dict[str, str] = {}
-        for pattern in (with_xdist, alone):
+        for pattern in (with_xdist, without_xdist):
             outcomes |= {match["name"]: match["outcome"] for match in re.finditer(pattern, self.output, re.MULTILINE)}
         return outcomes
 
     def section(self, test: str) -> str:
-        """Return what pytest shows of a test that has failed."""
+        """Return the section of the output about a test that failed."""
         match = re.search(
             rf"^_+ {re.escape(test)} _+$(.*?)^(?:_{{5,}}|-{{5,}} warpcheck -|={{5,}})", self.output, re.M | re.S
         )
@@ -245,7 +245,7 @@ class Run:
 
 
 def run_pytest(folder: Path, *arguments: str, environment: Mapping[str, str] = os.environ) -> Run:
-    # A checkout that was installed before the plugin was added has no entry point for it.
+    # A checkout that was installed before the plugin existed has no entry point for it.
     is_installed = any(point.value == "warpcheck.pytest_plugin" for point in entry_points(group="pytest11"))
     load = [] if is_installed else ["-p", "warpcheck.pytest_plugin"]
     command = [sys.executable, "-m", "pytest", *load, "-p", "no:cacheprovider", "--color=no", *arguments]
@@ -254,7 +254,7 @@ def run_pytest(folder: Path, *arguments: str, environment: Mapping[str, str] = o
     return Run(process.returncode, process.stdout + process.stderr)
 
 
-def plant(folder: Path, suite: str = SUITE) -> Path:
+def write_suite(folder: Path, suite: str = SUITE) -> Path:
     (folder / "kernels.py").write_text(KERNELS)
     (folder / "test_suite.py").write_text(suite)
     (folder / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
@@ -263,13 +263,13 @@ def plant(folder: Path, suite: str = SUITE) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return plant(tmp_path_factory.mktemp("suite"))
+    return write_suite(tmp_path_factory.mktemp("suite"))
 
 
 @pytest.fixture(scope="module")
 def checked(folder: Path) -> Run:
-    """The suite with --warpcheck, a report and annotations."""
-    # The path behind the option is no architecture.
+    """Run the suite with --warpcheck, a report, and annotations."""
+    # pytest must not take the path after the option as its architecture.
     return run_pytest(folder, "-v", "--warpcheck-report=out/log.sarif", "--warpcheck-annotations", "--warpcheck", ".")
 
 
@@ -291,7 +291,7 @@ def log(folder: Path, checked: Run) -> dict[str, Any]:
     ],
 )
 def test_addopts_choose_the_architecture(tmp_path: Path, arguments: list[str], arch: str) -> None:
-    plant(tmp_path, "import warpcheck\n\n\ndef test_arch(warpcheck_gpu):\n    print(warpcheck_gpu.arch)\n")
+    write_suite(tmp_path, "import warpcheck\n\n\ndef test_arch(warpcheck_gpu):\n    print(warpcheck_gpu.arch)\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --warpcheck=sm_90a\n")
     run = run_pytest(tmp_path, "-s", *arguments)
     assert run.status == pytest.ExitCode.OK, run.output
@@ -312,34 +312,34 @@ def test_each_test_has_its_outcome(checked: Run) -> None:
         ("ERROR at setup of test_broken_fixture", "OutOfBounds"),
     ],
 )
-def test_a_failure_has_frames_of_the_suite_alone(checked: Run, test: str, kind: str) -> None:
-    shown = checked.section(test)
-    assert f"E       warpcheck.errors.{kind}" in shown
-    assert "site-packages" not in shown
-    assert "monitor.py" not in shown
-    assert len(shown.splitlines()) < 40
+def test_a_traceback_has_only_frames_of_the_suite(checked: Run, test: str, kind: str) -> None:
+    section = checked.section(test)
+    assert f"E       warpcheck.errors.{kind}" in section
+    assert "site-packages" not in section
+    assert "monitor.py" not in section
+    assert len(section.splitlines()) < 40
 
 
 def test_a_race_is_shown_with_both_lines_and_the_launch(checked: Run) -> None:
-    shown = checked.section("TestClass.test_race")
-    assert "race in count (sm_80, forward schedule)" in shown
-    assert re.search(r"count\.cu:\d+: x\[0\] =$", shown, re.MULTILINE)
-    assert "launch: grid (1, 1, 1), block (64, 1, 1)" in shown
-    assert "caught this exception" not in shown
+    section = checked.section("TestClass.test_race")
+    assert "race in count (sm_80, forward schedule)" in section
+    assert re.search(r"count\.cu:\d+: x\[0\] =$", section, re.MULTILINE)
+    assert "launch: grid (1, 1, 1), block (64, 1, 1)" in section
+    assert "caught this exception" not in section
 
 
 @pytest.mark.parametrize("test", ["test_swallowed", "test_swallowed_by_raises", "test_swallowed_before_a_skip"])
-def test_a_swallowed_fault_says_that_the_test_caught_it(checked: Run, test: str) -> None:
+def test_a_swallowed_fault_is_reported_as_caught(checked: Run, test: str) -> None:
     assert "The code caught this exception." in checked.section(f"TestClass.{test}")
 
 
 def test_the_schedule_of_a_fault_is_shown(checked: Run) -> None:
-    shown = checked.section("test_reverse")
-    assert "out of bounds in fill (sm_80, reverse schedule)" in shown
-    assert "replay: pytest --warpcheck=sm_80 --warpcheck-schedules=reverse 'test_suite.py::test_reverse'" in shown
+    section = checked.section("test_reverse")
+    assert "out of bounds in fill (sm_80, reverse schedule)" in section
+    assert "replay: pytest --warpcheck=sm_80 --warpcheck-schedules=reverse 'test_suite.py::test_reverse'" in section
 
 
-def test_the_summary_counts(checked: Run) -> None:
+def test_the_summary_counts_launches_and_findings(checked: Run) -> None:
     assert re.search(CHECKED, checked.output)
     assert re.search(
         r"^time         \d+\.\d s in kernels, \d+\.\d s in compilers, \d+\.\d s in all$", checked.output, re.M
@@ -356,7 +356,7 @@ def test_annotations_name_each_line_once(checked: Run) -> None:
 
 
 def test_the_report_has_the_members_that_sarif_requires(log: dict[str, Any]) -> None:
-    """Reference: the members that the schema of SARIF 2.1.0 lists as required, and the rules of its prose."""
+    """The schema of SARIF 2.1.0 lists the required members, and its prose has further rules."""
     assert log["version"] == "2.1.0"
     (run,) = log["runs"]
     rules = run["tool"]["driver"]["rules"]
@@ -386,7 +386,7 @@ def test_the_report_has_each_finding(log: dict[str, Any]) -> None:
     assert run["properties"]["launches"] == 20
 
 
-def test_the_report_is_json_lines_where_its_name_ends_so(folder: Path) -> None:
+def test_the_report_has_json_lines_if_its_name_ends_in_jsonl(folder: Path) -> None:
     arguments = ("--warpcheck", "--warpcheck-report=out/log.jsonl", "-k", "test_out_of_bounds")
     assert run_pytest(folder, *arguments).status == pytest.ExitCode.TESTS_FAILED
     run, finding = map(json.loads, (folder / "out" / "log.jsonl").read_text().splitlines())
@@ -396,7 +396,7 @@ def test_the_report_is_json_lines_where_its_name_ends_so(folder: Path) -> None:
     assert finding["file"] == "fill.cu"
 
 
-def test_workers_of_xdist_report_the_same(folder: Path) -> None:
+def test_xdist_workers_report_the_same(folder: Path) -> None:
     pytest.importorskip("xdist")
     run = run_pytest(folder, "-v", "--warpcheck", "-n1")
     assert run.outcomes == OUTCOMES
@@ -420,7 +420,7 @@ def test_counters(warpcheck_gpu):
 
 
 def test_without_the_option_nothing_is_imported(tmp_path: Path) -> None:
-    run = run_pytest(plant(tmp_path, UNCHECKED), "-v", "-rs")
+    run = run_pytest(write_suite(tmp_path, UNCHECKED), "-v", "-rs")
     assert run.outcomes == {"test_modules": "PASSED", "test_counters": "SKIPPED"}
     assert "needs the option --warpcheck" in run.output
     assert "warpcheck -" not in run.output
@@ -430,7 +430,7 @@ EMPTY = "def test_nothing():\n    pass\n"
 
 
 def test_a_run_without_a_launch_can_be_required_to_fail(tmp_path: Path) -> None:
-    plant(tmp_path, EMPTY)
+    write_suite(tmp_path, EMPTY)
     run = run_pytest(tmp_path, "--warpcheck", "--warpcheck-require")
     assert run.status == pytest.ExitCode.TESTS_FAILED
     assert "checked      nothing: no kernel was launched" in run.output
@@ -450,7 +450,7 @@ def test_nothing():
 
 
 def test_a_fault_that_a_module_swallows_when_it_is_imported_fails_the_run(tmp_path: Path) -> None:
-    run = run_pytest(plant(tmp_path, SWALLOWED_AT_IMPORT), "--warpcheck")
+    run = run_pytest(write_suite(tmp_path, SWALLOWED_AT_IMPORT), "--warpcheck")
     assert run.status == pytest.ExitCode.TESTS_FAILED
     assert "outside of the tests:\n  race in count" in run.output
 
@@ -470,7 +470,7 @@ def pytest_runtest_call(item):
 
 
 def test_a_fault_that_a_hook_swallows_fails_the_run(tmp_path: Path) -> None:
-    (plant(tmp_path, EMPTY) / "conftest.py").write_text(CATCHING_HOOK)
+    (write_suite(tmp_path, EMPTY) / "conftest.py").write_text(CATCHING_HOOK)
     run = run_pytest(tmp_path, "-v", "--warpcheck")
     assert run.outcomes == {"test_nothing": "PASSED"}
     assert run.status == pytest.ExitCode.TESTS_FAILED
@@ -495,7 +495,7 @@ def test_expected(subtests):
 @pytest.mark.parametrize("is_expected", [True, False])
 def test_a_fault_that_a_subtest_swallows_fails_the_run(tmp_path: Path, is_expected: bool) -> None:
     suite = SUBTESTS if is_expected else SUBTESTS.replace("raises=warpcheck.Race", "")
-    run = run_pytest(plant(tmp_path, suite), "--warpcheck")
+    run = run_pytest(write_suite(tmp_path, suite), "--warpcheck")
     assert run.status == (pytest.ExitCode.OK if is_expected else pytest.ExitCode.TESTS_FAILED)
     assert ("caught in test_suite.py::test_expected:\n  race in count" in run.output) != is_expected
 
@@ -514,9 +514,9 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_ends_the_run_with_a_sentence(tmp_path: Path, mistake: str) -> None:
+def test_a_wrong_option_or_marker_is_a_usage_error(tmp_path: Path, mistake: str) -> None:
     option, suite, message = MISTAKES[mistake]
-    run = run_pytest(plant(tmp_path, suite), "--warpcheck", option)
+    run = run_pytest(write_suite(tmp_path, suite), "--warpcheck", option)
     assert run.status == pytest.ExitCode.USAGE_ERROR
     assert message in run.output
     assert "INTERNALERROR" not in run.output

@@ -1,4 +1,4 @@
-"""Scopes: what they find, what they report, and that nothing stays replaced."""
+"""Test scopes: the faults that they find, the reports, and that they restore what they replace."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def launch(source: str, *, threads: int = 64, blocks: int = 1) -> torch.Tensor:
     return x
 
 
-def state() -> dict[str, Any]:
-    """Everything outside of warpcheck that a scope replaces."""
+def read_state() -> dict[str, Any]:
+    """Return everything outside of warpcheck that a scope replaces."""
     return {
         "driver": dict(vars(triton.runtime.driver)),
         "empty": torch.empty,
@@ -69,42 +69,43 @@ def state() -> dict[str, Any]:
     }
 
 
-def test_nothing_stays_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scope_restores_what_it_replaces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    before = state()
+    before = read_state()
     with warpcheck.gpu("sm_90a"):
-        assert state() != before
+        assert read_state() != before
         assert torch.cuda.get_device_properties().major == 9
         assert torch.cuda.get_device_properties().multi_processor_count == 132
         assert triton.runtime.driver.active.get_current_target().arch == 90
-    assert state() == before
+    assert read_state() == before
 
 
-def test_an_exception_ends_a_scope_as_well() -> None:
-    before = state()
+def test_a_scope_is_restored_after_an_exception() -> None:
+    before = read_state()
     with pytest.raises(ZeroDivisionError), warpcheck.gpu():
         print(1 // 0)
-    assert state() == before
-    with warpcheck.gpu():  # and the next scope can begin
+    assert read_state() == before
+    with warpcheck.gpu():  # the next scope can begin
         pass
 
 
 def test_a_process_has_one_scope_at_a_time() -> None:
-    refused: list[RuntimeError] = []
+    errors: list[RuntimeError] = []
 
     def enter() -> None:
         try:
             with warpcheck.gpu():
                 pass
         except RuntimeError as error:
-            refused.append(error)
+            errors.append(error)
 
     with warpcheck.gpu():
         enter()
+        # A scope is global to the process, so another thread can't enter a second one either.
         thread = threading.Thread(target=enter)
         thread.start()
         thread.join()
-    assert len(refused) == 2
+    assert len(errors) == 2
 
 
 def test_a_triton_kernel_runs_and_is_counted() -> None:
@@ -115,10 +116,10 @@ def test_a_triton_kernel_runs_and_is_counted() -> None:
 
     x = torch.arange(1000.0)
     report = warpcheck.run(double, x)
-    (only,) = report.launches
+    (record,) = report.launches
     assert report.result.equal(2 * x)
-    assert (only.language, only.kernel) == ("triton", "double_kernel")
-    assert only.line("tl.store").global_store_bytes == 4000
+    assert (record.language, record.kernel) == ("triton", "double_kernel")
+    assert record.line("tl.store").global_store_bytes == 4000
 
 
 @pytest.mark.parametrize("schedules", ["forward", "reverse", "all", [warpcheck.Schedule.STRIDED, "reverse"]])
@@ -139,7 +140,7 @@ def test_a_result_that_depends_on_the_order_is_a_warning() -> None:
     assert report.result[1] == 8, "the results are those of the forward order"
 
 
-def test_a_fault_says_where_and_in_which_schedule() -> None:
+def test_a_fault_has_its_location_and_schedule() -> None:
     with pytest.raises(warpcheck.OutOfBounds) as caught:
         warpcheck.run(launch, INDEPENDENT, threads=96, schedules=[warpcheck.Schedule.REVERSE])
     fault = caught.value
@@ -158,7 +159,7 @@ def test_a_fault_that_the_program_swallows_is_in_the_report() -> None:
 
 
 @pytest.mark.parametrize("checked", [True, False])
-def test_reads_of_torch_empty(checked: bool) -> None:
+def test_reads_of_torch_empty_are_faults_unless_allowed(checked: bool) -> None:
     kernel = cuda_kernel("__global__ void kernel(int* x) {\n    x[0] = x[1];\n}\n")
     with warpcheck.gpu(uninitialized=checked) as report:
         x = torch.empty(2, dtype=torch.int32)
@@ -182,7 +183,7 @@ def test_run_can_allow_reads_of_torch_empty() -> None:
     ("bounds", "length", "is_fault"),
     [("tensor", 60, False), ("tensor", 61, True), ("allocation", 64, False), ("allocation", 65, True)],
 )
-def test_bounds_end_at_the_tensor_or_at_its_allocation(bounds: Any, length: int, is_fault: bool) -> None:
+def test_bounds_are_those_of_the_tensor_or_of_its_allocation(bounds: Any, length: int, is_fault: bool) -> None:
     kernel = cuda_kernel("__global__ void kernel(int* x, int n) {\n    if (threadIdx.x < n) x[threadIdx.x] = 1;\n}\n")
     view = torch.zeros(64, dtype=torch.int32)[:60]
     with warpcheck.gpu(bounds=bounds) as report, contextlib.suppress(warpcheck.OutOfBounds):
@@ -190,7 +191,7 @@ def test_bounds_end_at_the_tensor_or_at_its_allocation(bounds: Any, length: int,
     assert [type(fault) for fault in report.faults] == [warpcheck.OutOfBounds] * is_fault
 
 
-def test_bounds_before_a_view_that_begins_behind_its_allocation() -> None:
+def test_bounds_before_a_view_in_the_middle_of_its_allocation() -> None:
     kernel = cuda_kernel("__global__ void kernel(int* x) {\n    x[-4] = 1;\n}\n")
     memory = torch.zeros(64, dtype=torch.int32)
     with pytest.raises(warpcheck.OutOfBounds):
@@ -199,7 +200,7 @@ def test_bounds_before_a_view_that_begins_behind_its_allocation() -> None:
     assert memory[0] == 1
 
 
-def test_unknown_bounds() -> None:
+def test_unknown_bounds_are_an_error() -> None:
     with (
         pytest.raises(ValueError, match="there are no bounds 'view': choose from tensor, allocation"),
         warpcheck.gpu(
@@ -211,38 +212,38 @@ def test_unknown_bounds() -> None:
 
 def test_run_raises_a_fault_that_the_function_swallows() -> None:
     racy = warpcheck.cuda.kernel(SHIFT.replace("BARRIER", ""), "kernel")
-    right = warpcheck.cuda.kernel(INDEPENDENT, "kernel")
+    correct = warpcheck.cuda.kernel(INDEPENDENT, "kernel")
 
     def program(x: torch.Tensor) -> None:
         with contextlib.suppress(Exception):
             racy[1, 64](x)
-        right[1, 64](x)
+        correct[1, 64](x)
 
     with pytest.raises(warpcheck.Race):
         warpcheck.run(program, torch.zeros(64, dtype=torch.int32))
 
 
-def test_a_launch_on_a_gpu_is_refused() -> None:
+def test_a_launch_on_a_gpu_is_an_error() -> None:
     launched = frontends.Launched("cuda", "fill", "cuda:0", ())
     with warpcheck.gpu(), pytest.raises(ValueError, match="fill ran on cuda:0 and was not checked"):
         frontends.record(launched)
 
 
-def test_a_function_that_launches_nothing_is_not_checked() -> None:
+def test_running_a_function_without_launches_is_an_error() -> None:
     with pytest.raises(ValueError, match="launched no kernel: nothing was checked"):
         warpcheck.run(torch.zeros, 3)
 
 
 def test_a_line_is_found_by_a_part_of_its_text() -> None:
-    (only,) = warpcheck.run(launch, INDEPENDENT).launches
-    assert only.line("x[threadIdx.x]") is only.line(2) is only.lines[2]
-    for missing in ("y[", 99, "x"):
+    (record,) = warpcheck.run(launch, INDEPENDENT).launches
+    assert record.line("x[threadIdx.x]") is record.line(2) is record.lines[2]
+    for key in ("y[", 99, "x"):
         with pytest.raises(LookupError):
-            only.line(missing)
-    assert "x[threadIdx.x] = 1;" in str(only)
+            record.line(key)
+    assert "x[threadIdx.x] = 1;" in str(record)
 
 
-def test_events_are_recorded_where_they_are_wanted() -> None:
+def test_events_are_recorded_only_with_a_timeline() -> None:
     source = SHIFT.replace("BARRIER", "__syncthreads();")
     assert warpcheck.run(launch, source).launches[0].timeline == []
     kinds = {event.kind for event in warpcheck.run(launch, source, timeline=True).launches[0].timeline}
@@ -253,12 +254,12 @@ def test_events_are_recorded_where_they_are_wanted() -> None:
     ("arguments", "error"),
     [({"arch": "sm_60"}, KeyError), ({"schedules": "random"}, ValueError), ({"schedules": ["random"]}, ValueError)],
 )
-def test_what_does_not_exist_is_refused(arguments: dict[str, Any], error: type[Exception]) -> None:
+def test_an_unknown_architecture_or_schedule_is_an_error(arguments: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error), warpcheck.gpu(**arguments):
         pass
 
 
-def test_a_monitor_records_the_architecture_of_a_scope_that_the_program_enters() -> None:
+def test_a_monitor_records_the_architecture_of_a_nested_scope() -> None:
     monitor = LaunchMonitor(ScopeSettings.parse("sm_80"))
     monitor.open()
     try:
@@ -277,7 +278,7 @@ def test_each_kind_of_fault_has_a_public_class() -> None:
         assert fault.kind is kind
 
 
-def test_the_public_names_are_few_and_cost_nothing_until_they_are_used() -> None:
+def test_importing_warpcheck_imports_no_heavy_package() -> None:
     assert len(warpcheck.__all__) <= 30
     assert all(hasattr(warpcheck, name) for name in warpcheck.__all__)
     code = "import sys, warpcheck; print(*{'torch', 'triton', 'numpy', 'llvmlite', 'cutlass'} & sys.modules.keys())"

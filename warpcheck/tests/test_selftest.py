@@ -1,4 +1,4 @@
-"""The self-test: its planted faults are found, and a fault that is not found is reported."""
+"""Test the self-test: it finds its planted faults and reports a fault that was not found."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_every_kind_of_fault_is_planted() -> None:
     assert all(hasattr(errors, planted.fault) for planted in TRITON)
 
 
-def test_the_languages_are_those_that_are_installed() -> None:
+def test_the_self_test_covers_the_installed_languages() -> None:
     assert list(selftest.languages()) == ["CUDA C++", "Triton"]
 
 
@@ -45,5 +45,5 @@ FIRST = CUDA[0]
         (replace(FIRST, right=FIRST.wrong), "the corrected kernel has a fault: "),
     ],
 )
-def test_an_outcome_that_is_not_as_planted_has_a_problem(planted: selftest.PlantedFault, problem: str) -> None:
+def test_an_unexpected_outcome_is_a_problem(planted: selftest.PlantedFault, problem: str) -> None:
     assert selftest.try_planted(planted, "CUDA C++").problem.startswith(problem)

@@ -1,4 +1,4 @@
-"""A place in shared memory as the source writes it."""
+"""Test that messages name an element of a shared array by its indices in the source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __global__ void kernel() {
 
 
 @pytest.mark.parametrize(
-    ("place", "line", "said"),
+    ("place", "line", "named"),
     [
         ("tile[1023] (byte 4092 of 4224)", 7, "tile[31][0] (byte 4092 of 4224)"),
         ("of_a[42] (byte 168 of 256)", 7, "of_a[1][1][2] (byte 168 of 256)"),
@@ -32,19 +32,19 @@ __global__ void kernel() {
         ("of_b[0] (byte 0 of 128)", 99, "of_b[0] (byte 0 of 128)"),
     ],
 )
-def test_place_by_the_declared_shape(place: str, line: int, said: str) -> None:
+def test_an_element_is_named_by_indices_of_the_declared_shape(place: str, line: int, named: str) -> None:
     sentence = "thread 0 of block 0 writes 4 bytes at {}, which nothing has written"
-    assert name_shared_element(sentence.format(place), SOURCE, line) == sentence.format(said)
+    assert name_shared_element(sentence.format(place), SOURCE, line) == sentence.format(named)
 
 
-def test_another_sentence_stays() -> None:
+def test_a_message_without_a_byte_offset_stays_unchanged() -> None:
     assert name_shared_element("thread 0 of block 0 reads 4 bytes at x[5]", SOURCE, 7) == (
         "thread 0 of block 0 reads 4 bytes at x[5]"
     )
 
 
 @pytest.mark.parametrize("extent", ["0", "1 / 0", "8 ** 8", "sizeof(int)", "("])
-def test_extent_that_is_no_number_leaves_the_place(extent: str) -> None:
+def test_an_unknown_extent_leaves_the_message_unchanged(extent: str) -> None:
     source = f"__global__ void kernel() {{\n    __shared__ float tile[2][{extent}];\n}}"
     assert name_shared_element("at tile[7] (byte 28 of 128)", source, 1) == "at tile[7] (byte 28 of 128)"
 
@@ -59,8 +59,9 @@ def test_extent_that_is_no_number_leaves_the_place(extent: str) -> None:
     ],
     ids=["arrays", "constants", "shift", "depth"],
 )
-def test_a_hostile_source_takes_no_longer_than_any_other(source: str) -> None:
+def test_a_hostile_source_does_not_take_quadratic_time(source: str) -> None:
     sentence = "load from tile[3] (byte 12 of 16)"
     begin = time.process_time()
     assert name_shared_element(sentence, source, 1).startswith("load from tile[3] (byte 12 of 16")
+    # The limit is generous, so that only superlinear time can exceed it, even on a busy machine.
     assert time.process_time() - begin < 5.0

@@ -1,4 +1,4 @@
-"""The driver of public test suites: the outcomes that it counts, and the page that it writes."""
+"""Test the driver of public test suites: how it counts outcomes, and the page that it writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def load(name: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
+    sys.modules[name] = module  # dataclasses looks up the module of a class there
     spec.loader.exec_module(module)
     return module
 
@@ -43,6 +43,7 @@ def test_the_shards_of_a_sample_share_no_test() -> None:
     shards = [recorder.choose_tests(names, 30, shard, 3) for shard in range(3)]
     assert [len(shard) for shard in shards] == [10, 10, 10]
     assert len(set.union(*shards)) == 30
+    # The choice depends on the names alone, not on the order of collection.
     assert recorder.choose_tests(names[::-1], 30, 1, 3) == shards[1]
 
 
@@ -55,7 +56,7 @@ def test_other(request):
 """
 
 
-def test_markers_of_a_suite(suites: ModuleType, tmp_path: Path) -> None:
+def test_markers_are_added_to_the_tests_of_a_suite(suites: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "test_markers.py").write_text(MARKED)
     marker = {"tests": "test_padding", "options": {"bounds": "allocation"}, "reason": "A view has padding."}
     records = tmp_path / "suite-000-00.jsonl"
@@ -70,7 +71,7 @@ def test_markers_of_a_suite(suites: ModuleType, tmp_path: Path) -> None:
     assert suites.marker_table([row])[2:] == ['| suite | 1 | `warpcheck(bounds="allocation")` | A view has padding. |']
 
 
-def test_outcomes(suites: ModuleType, tmp_path: Path) -> None:
+def test_outcomes_are_read_from_records(suites: ModuleType, tmp_path: Path) -> None:
     fault = {"kind": "race", "kernel": "k", "message": "a race", "file": "k.py", "line": 3, "expected": False}
     records: list[dict[str, Any]] = [{"event": "collected", "count": 9, "chosen": []}]
     for test, reports in {
@@ -105,7 +106,7 @@ def test_outcomes(suites: ModuleType, tmp_path: Path) -> None:
     assert job["count"] == 9
 
 
-def test_a_count_replaces_the_rows_of_the_suites_that_ran(suites: ModuleType, tmp_path: Path) -> None:
+def test_counting_replaces_only_the_rows_of_suites_that_ran(suites: ModuleType, tmp_path: Path) -> None:
     results = tmp_path / "results.json"
     old_row = {"tests": 2, "passed": 1}
     old_rows = [{"suite": "Triton", **old_row}, {"suite": "QuACK", **old_row}]
@@ -126,7 +127,7 @@ def test_a_count_replaces_the_rows_of_the_suites_that_ran(suites: ModuleType, tm
     ]
 
 
-def test_the_page_has_the_tables_of_the_results(suites: ModuleType) -> None:
+def test_the_page_matches_the_results(suites: ModuleType) -> None:
     document = json.loads((FOLDER / "suites.json").read_text())
     page = suites.PAGE.read_text()
     assert suites.renew_tables(page, document) == page

@@ -1,4 +1,4 @@
-"""What a GPU has decided about a Triton kernel holds where it is told: its configuration and its registers."""
+"""Test that a process uses the configuration and registers of a Triton kernel that a GPU has reported."""
 
 from __future__ import annotations
 
@@ -21,52 +21,53 @@ CONFIGURATIONS = [triton.Config({"BLOCK": block}, num_warps=1) for block in (32,
 
 
 @pytest.fixture(autouse=True)
-def nothing_told() -> Iterator[None]:
+def _reset_tuning() -> Iterator[None]:
     yield
     tuning.take(Chosen())
 
 
-def tuned() -> Any:
-    """An autotuned kernel that has run nothing yet."""
+def make_autotuned_kernel() -> Any:
+    """Return an autotuned kernel that has not run yet."""
 
     def double(x, n, BLOCK: tl.constexpr) -> None:  # type: ignore[no-untyped-def]
-        place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        tl.store(x + place, 2 * tl.load(x + place, mask=place < n), mask=place < n)
+        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(x + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
 
     return triton.autotune(CONFIGURATIONS, key=["n"], restore_value=["x"])(triton.jit(double))
 
 
-def launched(kernel: Any) -> list[tuple[Any, ...]]:
-    """The arguments of every launch of a call."""
-    x, calls = torch.ones(100), []
+def record_launches(kernel: Any) -> list[tuple[Any, ...]]:
+    """Call the kernel, and return the arguments of each launch."""
+    x = torch.ones(100)
+    calls = []
     with frontends.observe(lambda launch: calls.append(launch.arguments)):
         kernel[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](x, 100)
     assert x.tolist() == [2.0] * 100
     return calls
 
 
-def test_what_triton_has_found_is_noted() -> None:
-    kernel = tuned()
-    assert len(launched(kernel)) == 2, "the first was tried, then it ran"
+def test_the_configuration_that_triton_chooses_is_recorded() -> None:
+    kernel = make_autotuned_kernel()
+    assert len(record_launches(kernel)) == 2, "expected a trial of the first configuration, and the launch itself"
     assert Tuned("double", "(100, 'torch.float32')", str(kernel.best_config)) in tuning.chosen().tuned
 
 
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=str)
-def test_a_told_configuration_is_taken_and_none_is_tried(configuration: Any) -> None:
+def test_a_reported_configuration_is_used_without_trials(configuration: Any) -> None:
     tuning.take(Chosen([Tuned("double", "(100, 'torch.float32')", str(configuration))]))
-    kernel = tuned()
-    assert len(launched(kernel)) == 1
+    kernel = make_autotuned_kernel()
+    assert len(record_launches(kernel)) == 1
     assert kernel.best_config is configuration
 
 
-def test_a_configuration_that_is_not_the_kernels_own_is_not_taken() -> None:
+def test_a_reported_configuration_must_be_one_of_the_kernels() -> None:
     tuning.take(Chosen([Tuned("double", "(100, 'torch.float32')", str(triton.Config({"BLOCK": 4096})))]))
-    kernel = tuned()
-    assert len(launched(kernel)) == 2, "the first was tried, then it ran"
+    kernel = make_autotuned_kernel()
+    assert len(record_launches(kernel)) == 2, "expected a trial of the first configuration, and the launch itself"
 
 
 class OwnAutotuner(triton.runtime.Autotuner):  # type: ignore[misc]
-    """An autotuner that chooses among the configurations itself, as FlagGems has one."""
+    """An autotuner like that of FlagGems, which chooses among the configurations itself."""
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         self.nargs = dict(zip(self.arg_names, args, strict=False))
@@ -75,29 +76,29 @@ class OwnAutotuner(triton.runtime.Autotuner):  # type: ignore[misc]
         return self.fn.run(*args, **kwargs, **self.best_config.all_kwargs())
 
 
-def test_an_autotuner_with_a_run_of_its_own_tries_all_configurations() -> None:
-    kernel = tuned()
+def test_an_autotuner_with_its_own_run_tries_all_configurations() -> None:
+    kernel = make_autotuned_kernel()
     own = OwnAutotuner(kernel.fn, kernel.arg_names, CONFIGURATIONS, ["n"], None, ["x"])
-    assert len(launched(own)) == 4, "each of three was tried, then the first ran"
-    assert len(launched(own)) == 4
+    assert len(record_launches(own)) == 4, "expected trials of all three configurations, and the launch itself"
+    assert len(record_launches(own)) == 4
 
 
-def test_told_registers_are_seen() -> None:
-    def compiled(kernel: Any) -> Any:
-        found = kernel.fn.warmup(torch.ones(16), 16, BLOCK=32, num_warps=1, grid=(1,))
-        found._init_handles()
-        return found
+def test_reported_registers_replace_those_of_the_compiler() -> None:
+    def compile_kernel(kernel: Any) -> Any:
+        kernel_handle = kernel.fn.warmup(torch.ones(16), 16, BLOCK=32, num_warps=1, grid=(1,))
+        kernel_handle._init_handles()
+        return kernel_handle
 
-    before = {one.variant for one in tuning.chosen().resources}
-    first = compiled(tuned())
-    (noted,) = [one for one in tuning.chosen().resources if one.variant not in before]
-    assert (noted.registers, noted.spills) == (first.n_regs, first.n_spills)
-    tuning.take(Chosen(resources=[Resources(noted.variant, 77, 3)]))
-    again = compiled(tuned())
-    assert (again.n_regs, again.n_spills) == (77, 3)
+    before = {entry.variant for entry in tuning.chosen().resources}
+    first = compile_kernel(make_autotuned_kernel())
+    (reported,) = [entry for entry in tuning.chosen().resources if entry.variant not in before]
+    assert (reported.registers, reported.spills) == (first.n_regs, first.n_spills)
+    tuning.take(Chosen(resources=[Resources(reported.variant, 77, 3)]))
+    second = compile_kernel(make_autotuned_kernel())
+    assert (second.n_regs, second.n_spills) == (77, 3)
 
 
-def test_a_kernel_is_loaded_at_its_first_launch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[str] = []
 
     def load_binary(driver: Any, name: str, *_: Any) -> tuple[None, None, int, int, int]:
@@ -105,7 +106,7 @@ def test_a_kernel_is_loaded_at_its_first_launch_alone(monkeypatch: pytest.Monkey
         return None, None, 16, 0, 1024
 
     monkeypatch.setattr(lane._Driver, "load_binary", load_binary)
-    kernel = tuned().fn
+    kernel = make_autotuned_kernel().fn
     x = torch.ones(100)
     for _ in range(3):
         kernel[(1,)](x, 100, BLOCK=64, num_warps=1)

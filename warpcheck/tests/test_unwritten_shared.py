@@ -1,4 +1,4 @@
-"""Reads of shared memory that nothing has written are faults if anything depends on the content."""
+"""Test reads of unwritten shared memory: they are faults only if a result depends on the value."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ __global__ void kernel(float* x, int n, int* steps) {
 
 
 def launch(step: str, n: int = 48) -> tuple[list[float], int]:
-    x, steps = torch.arange(64.0), torch.zeros(1, dtype=torch.int32)
+    x = torch.arange(64.0)
+    steps = torch.zeros(1, dtype=torch.int32)
     warpcheck.cuda.kernel(SOURCE.replace("STEP", step), "kernel")[1, 64](x, n, steps)
     return x.tolist(), int(steps)
 
 
 @pytest.mark.parametrize("schedules", ["forward", "all"])
-def test_values_that_are_dropped_may_come_from_unwritten_memory(schedules: Any) -> None:
-    # The lanes exchange values, so that which of them are dropped is not seen in the code of one thread.
+def test_reading_unwritten_memory_is_allowed_if_the_value_is_discarded(schedules: Any) -> None:
+    # The shuffle hides which values are discarded: the code of a single thread doesn't show it.
     report = warpcheck.run(launch, "value += __shfl_xor_sync(~0, value, 8);", schedules=schedules)
     x, _ = report.result
     assert x == [float(i + 2 * (i < 48)) for i in range(64)]  # added once, though the launch was repeated
@@ -58,16 +59,17 @@ def test_results_that_depend_on_unwritten_memory_are_faults(step: str) -> None:
     with pytest.raises(warpcheck.Uninitialized, match=r"at tile\[\d\d\] .* which nothing has written") as caught:
         warpcheck.run(launch, step)
     assert caught.value.line == 7
+    # With n = 64 all of the tile is written, so the same step has no fault.
     assert warpcheck.run(launch, step, 64).result[0][0] == 1.0 + ("value +=" in step)
 
 
-def test_another_fault_does_not_hide_behind_unwritten_memory() -> None:
-    """With other contents the index is wild. The fault is the read, which comes first."""
+def test_a_wild_index_from_unwritten_memory_is_reported_as_the_read() -> None:
+    """The unwritten value is used as an index. The read comes first, so the read is the reported fault."""
     with pytest.raises(warpcheck.Uninitialized):
         warpcheck.run(launch, "if (t >= n) value = x[(int)value];")
 
 
-def test_a_race_is_not_excused() -> None:
-    """Thread 0 reads what thread 48 writes later, with no barrier between the two."""
+def test_a_race_on_unwritten_memory_is_still_a_race() -> None:
+    """Thread 0 reads the element that thread 48 writes later, with no barrier between them."""
     with pytest.raises(warpcheck.Race, match="no barrier between"):
         warpcheck.run(launch, "if (t == 0) x[0] += 0.0f * tile[48]; if (t == 48) tile[48] = 1.0f;")

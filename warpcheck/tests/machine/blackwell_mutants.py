@@ -1,4 +1,4 @@
-"""The fault in each mutant of the kernels in ``blackwell_sources``, and the message of the machine."""
+"""Describe the fault in each mutant of the kernels in ``blackwell_sources``, and the message of the machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RACE, UNFENCED, TENSOR = FaultKind.RACE, FaultKind.UNFENCED, FaultKind.TENSOR_ME
 DESCRIPTOR, BOUNDS = FaultKind.DESCRIPTOR, FaultKind.OUT_OF_BOUNDS
 UNWRITTEN = FaultKind.UNINITIALIZED
 
-# What is found with the blocks in order.
+# The faults with the blocks in forward order. Another order may reveal another fault of the same mutant.
 MUTANTS = (
     Mutant("gemm", 1, RACE, "multiplies", "with no barrier between it and the tcgen05.ld of thread", "loads"),
     Mutant("gemm", 2, UNFENCED, "loads", "tcgen05.fence::after_thread_sync is missing", "multiplies"),
@@ -113,7 +113,7 @@ MUTANTS = (
 
 
 def line_of(kernel: str, mark: str) -> int:
-    """The line of a kernel's source that ends in this comment."""
+    """Return the number of the line that ends in this comment in the source of a kernel."""
     lines = (HEAD + KERNELS[kernel]).splitlines()
     (line,) = (number for number, line in enumerate(lines, 1) if line.endswith(f"// {mark}"))
     return line

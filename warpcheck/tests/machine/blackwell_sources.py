@@ -1,6 +1,6 @@
-"""Right kernels for Blackwell in CUDA C++ with inline PTX; a mode other than 0 takes something out, or puts it wrong.
+"""Correct kernels for Blackwell in CUDA C++ with inline PTX. Each mode other than 0 removes or breaks one thing.
 
-A comment at the end of a line is what ``blackwell_mutants`` calls it.
+``blackwell_mutants`` refers to lines by the comments at their ends.
 """
 
 from __future__ import annotations

@@ -16,7 +16,19 @@ Words = np.ndarray[Any, Any]
 
 @dataclass
 class Case:
-    """A tensor, a box, and where a copy of it begins."""
+    """A tensor, a box, and the coordinates of the box.
+
+    Attributes:
+        kind: The index of the element type in ELEMENT_TYPES.
+        extents: The extents of the tensor, innermost first, as in all other lists.
+        box: The extents of the box.
+        coords: The coordinates of the first element.
+        swizzle: The index of the swizzle: none, 32, 64, or 128 bytes.
+        steps: The element strides. They are 1 by default.
+        fill: 1 to fill elements outside of the tensor with NaN, 0 to fill them with zeros.
+        at: The offset of the box in shared memory, in bytes.
+        strides: The strides of the outer dimensions in bytes. By default they are the smallest possible ones.
+    """
 
     kind: int
     extents: list[int]
@@ -50,7 +62,7 @@ class Case:
 
     @property
     def pitch(self) -> int:
-        """Bytes of shared memory from one row to the next: with a swizzle the span of it."""
+        """Return the bytes of shared memory from one row to the next. With a swizzle, this is the swizzle's span."""
         return (self.box[0] * self.size, 32, 64, 128)[self.swizzle]
 
     @property
@@ -65,12 +77,12 @@ class Case:
 
     @property
     def dumped(self) -> int:
-        """Return how many bytes of shared memory older recordings compare: as if rows were contiguous."""
+        """Return the bytes of shared memory in older recordings, which assume that rows are contiguous."""
         return -(-(self.at + self.total) // 1024) * 1024
 
     @property
     def shared(self) -> int:
-        """Return how many bytes of shared memory are compared."""
+        """Return the number of bytes of shared memory to compare."""
         rows = self.total // (self.box[0] * self.size)
         return -(-(self.at + rows * self.pitch) // 1024) * 1024
 
@@ -79,29 +91,35 @@ class Case:
         return encode_tiled(self.kind, address, *shape, 0, self.swizzle, 0, self.fill)
 
     def places(self) -> list[tuple[int, int | None]]:
-        """Return, for each element of the box, its offset in shared memory, and in the tensor, or None outside."""
-        found: list[tuple[int, int | None]] = []
+        """Return the offsets of each element: in shared memory, and in the tensor, or None if it is outside."""
+        located: list[tuple[int, int | None]] = []
         for number, index in enumerate(np.ndindex(*self.counts[::-1])):
             row, column = divmod(number, self.box[0])
             offset = self.at + row * self.pitch + column * self.size
+            # A swizzle XORs the index of a 16-byte chunk with address bits 7 and up: one, two, or three of them.
             offset ^= (offset >> 7 & (0, 1, 3, 7)[self.swizzle]) << 4
             steps = [1, *self.steps[1:]]
-            place = [c + k * s for c, k, s in zip(self.coords, index[::-1], steps, strict=True)]
-            inside = all(0 <= p < extent for p, extent in zip(place, self.extents, strict=True))
-            there = sum(p * s for p, s in zip(place, [self.size, *self.strides], strict=True))
-            found.append((offset, there if inside else None))
-        return found
+            coordinate = [c + k * s for c, k, s in zip(self.coords, index[::-1], steps, strict=True)]
+            is_inside = all(0 <= p < extent for p, extent in zip(coordinate, self.extents, strict=True))
+            tensor_offset = sum(p * s for p, s in zip(coordinate, [self.size, *self.strides], strict=True))
+            located.append((offset, tensor_offset if is_inside else None))
+        return located
 
 
+# The NaN that a load writes for elements outside of the tensor: 0x7ff7 in each half-word.
 _NAN = b"\xf7\x7f" * 4
 
 
 def loaded(case: Case, memory: Words) -> Words:
     """Return the contents of shared memory after a load."""
     out = np.full(case.shared, 0xEE, np.uint8)
-    for offset, place in case.places():
+    for offset, tensor_offset in case.places():
         outside = _NAN[: case.size] if case.fill else bytes(case.size)
-        content = np.frombuffer(outside, np.uint8) if place is None else memory[place : place + case.size]
+        content = (
+            np.frombuffer(outside, np.uint8)
+            if tensor_offset is None
+            else memory[tensor_offset : tensor_offset + case.size]
+        )
         out[offset : offset + case.size] = content
     return out
 
@@ -109,7 +127,7 @@ def loaded(case: Case, memory: Words) -> Words:
 def stored(case: Case, memory: Words, tile: Words) -> Words:
     """Return the contents of the tensor after a store."""
     out = memory.copy()
-    for offset, place in case.places():
-        if place is not None:
-            out[place : place + case.size] = tile[offset : offset + case.size]
+    for offset, tensor_offset in case.places():
+        if tensor_offset is not None:
+            out[tensor_offset : tensor_offset + case.size] = tile[offset : offset + case.size]
     return out

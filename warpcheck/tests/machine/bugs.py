@@ -1,7 +1,4 @@
-"""Planted bugs: what each is, where, and what must be said of it. The line with the bug carries ``// here``.
-
-One file: a table.
-"""
+"""Planted bugs: the kind of each fault and a part of its message. The comment ``// here`` marks the faulty line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that copy in bulk, in CUDA C++ with inline PTX."""
+"""Kernels that execute bulk copies, in CUDA C++ with inline PTX."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ extern __shared__ __align__(1024) unsigned char tile[];
 
 
 def _load(rank: int) -> str:
-    places, coordinates = ", ".join(f"%{2 + n}" for n in range(rank)), ", ".join(f'"r"(c{n})' for n in range(rank))
+    operands = ", ".join(f"%{2 + n}" for n in range(rank))
+    coordinates = ", ".join(f'"r"(c{n})' for n in range(rank))
     return f"""
 extern "C" __global__ void load{rank}(const __grid_constant__ Map map, unsigned char* out, int n, int offset,
                                       int bytes, int c0, int c1, int c2, int c3, int c4) {{
@@ -48,7 +49,7 @@ extern "C" __global__ void load{rank}(const __grid_constant__ Map map, unsigned 
   if (threadIdx.x == 0) {{
     expect(at(&bar), bytes);
     asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {{{places}}}], [%{2 + rank}];"
+                 "[%0], [%1, {{{operands}}}], [%{2 + rank}];"
                  :: "r"(at(tile) + offset), "l"(&map), {coordinates}, "r"(at(&bar)) : "memory");
   }}
   wait(at(&bar));
@@ -57,7 +58,8 @@ extern "C" __global__ void load{rank}(const __grid_constant__ Map map, unsigned 
 
 
 def _store(rank: int, reduction: str = "") -> str:
-    places, coordinates = ", ".join(f"%{1 + n}" for n in range(rank)), ", ".join(f'"r"(c{n})' for n in range(rank))
+    operands = ", ".join(f"%{1 + n}" for n in range(rank))
+    coordinates = ", ".join(f'"r"(c{n})' for n in range(rank))
     opcode = f"cp.{'reduce.' * bool(reduction)}async.bulk.tensor.{rank}d.global.shared::cta{reduction}.bulk_group"
     return f"""
 extern "C" __global__ void store{rank}{reduction.replace(".", "_")}(
@@ -67,7 +69,7 @@ extern "C" __global__ void store{rank}{reduction.replace(".", "_")}(
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncthreads();
   if (threadIdx.x < lanes)
-    asm volatile("{opcode} [%0, {{{places}}}], [%{1 + rank}];"
+    asm volatile("{opcode} [%0, {{{operands}}}], [%{1 + rank}];"
                  :: "l"(&map), {coordinates}, "r"(at(tile) + offset) : "memory");
   finish();
 }}"""
@@ -259,13 +261,13 @@ extern "C" __global__ void make(unsigned char* scratch, unsigned char* out, unsi
 
 @cache
 def compiled(source: str, name: str) -> simt.Module:
-    """A kernel of this file's sources."""
+    """Compile a kernel in one of this file's sources."""
     return simt.load(cuda.compile_kernel(_HEAD + source, FILE, name, "compute_90a").ptx, FILE)
 
 
 @cache
 def module(name: str) -> simt.Module:
-    """The kernel of a name: load3, store2, store2_add, span_, span_add_f32."""
+    """Compile the kernel with this name, such as load3, store2, store2_add, span_, or span_add_f32."""
     family, _, form = name.partition("_")
     if name == "fetch":
         kernel = _FETCH
@@ -279,23 +281,26 @@ def module(name: str) -> simt.Module:
 
 
 def run_bulk(name: str, args: Sequence[Any], threads: int = 32, shared: int = 16384, **options: Any) -> simt.Launch:
-    """Run a kernel; arrays among the arguments are pointers, and buffers are named by their places."""
-    arrays = {f"arg{place}": one for place, one in enumerate(args) if isinstance(one, np.ndarray)}
-    buffers = [simt.Buffer(key, a.ctypes.data, a.nbytes, a.itemsize, dtype="bytes") for key, a in arrays.items()]
-    values = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in args]
-    more = options.pop("buffers", [])
+    """Launch a kernel. Arrays among the arguments are passed as pointers, with buffers named after their positions."""
+    arrays = {f"arg{position}": argument for position, argument in enumerate(args) if isinstance(argument, np.ndarray)}
+    buffers = [
+        simt.Buffer(buffer_name, array.ctypes.data, array.nbytes, array.itemsize, dtype="bytes")
+        for buffer_name, array in arrays.items()
+    ]
+    values = [array.ctypes.data if isinstance(array, np.ndarray) else array for array in args]
+    extra_buffers = options.pop("buffers", [])
     return module(name).launch(
-        name, grid=(1,), block=(threads,), shared=shared, args=values, buffers=[*buffers, *more], **options
+        name, grid=(1,), block=(threads,), shared=shared, args=values, buffers=[*buffers, *extra_buffers], **options
     )
 
 
 def line_of(text: str, source: str = IN_FLIGHT) -> int:
-    """The line of a source with this text."""
+    """Return the number of the only line with this text."""
     (line,) = (n for n, line in enumerate((_HEAD + source).splitlines(), 1) if text in line)
     return line
 
 
 def aligned_bytes(size: int) -> Words:
-    """Zeroed bytes that begin at a multiple of 256."""
+    """Return zeros whose address is a multiple of 256."""
     memory = np.zeros(size + 256, np.uint8)
     return memory[-memory.ctypes.data % 256 :][:size]

@@ -1,4 +1,4 @@
-"""Running CUDA C++ on the PTX machine."""
+"""Provide fixtures for tests that run CUDA C++ on the PTX machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What instructions give for one lane, in exact arithmetic: a model to hold the machine against. PTX ISA manual, 9.7.
+"""Model single instructions in exact arithmetic, for one lane. See the PTX ISA manual, 9.7.
 
-Integers are bits, floats are Python's, predicates bools. ``rule`` gives what it models of an instruction, or None.
-One file: the whole model, to be read beside the manual.
+Integers are Python integers that hold the bits, floats are Python floats, and predicates are bools. ``rule`` returns
+the model of an instruction, or None if it has none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Rule", "float_rounded", "rule"]
 
 @dataclass(frozen=True)
 class Rule:
-    """The kinds of register of an instruction's target and sources (b16 b32 b64 f32 f64 pred), and what it computes."""
+    """The register kinds of an instruction's target and sources (b16 b32 b64 f32 f64 pred), and what it computes."""
 
     target: str
     sources: tuple[str, ...]
@@ -25,7 +25,8 @@ class Rule:
 
 
 ROUNDINGS = ("rn", "rz", "rm", "rp")
-FORMATS = {"f32": (24, -149, 128), "f64": (53, -1074, 1024)}  # bits of a significand; powers of two: least, above all
+# Bits of the significand, the exponent of the smallest subnormal number, and the exponent of overflow.
+FORMATS = {"f32": (24, -149, 128), "f64": (53, -1074, 1024)}
 LEAST_NORMAL = {"f32": 2.0**-126, "f64": 2.0**-1022}
 
 
@@ -34,7 +35,7 @@ def width(kind: str) -> int:
 
 
 def register(kind: str) -> str:
-    """The kind of register that holds numbers of a kind; bytes are in 16 bits."""
+    """Return the kind of register that holds numbers of a kind. Bytes are held in 16 bits."""
     return kind if kind in FORMATS or kind == "pred" else f"b{max(width(kind), 16)}"
 
 
@@ -43,7 +44,7 @@ def cut(value: int, bits: int) -> int:
 
 
 def number(value: int, kind: str) -> int:
-    """Bits as an integer of a kind."""
+    """Interpret bits as an integer of a kind."""
     bits = width(kind)
     value = cut(value, bits)
     return value - (1 << bits) if kind[0] == "s" and value >> (bits - 1) else value
@@ -59,30 +60,31 @@ def clamped(value: int, kind: str) -> int:
 
 
 def float_rounded(exact: Fraction, kind: str, mode: str = "rn") -> float:
-    """A number other than 0 as a float."""
-    precision, least, above = FORMATS[kind]
-    size, negative = abs(exact), exact < 0
-    exponent = size.numerator.bit_length() - size.denominator.bit_length()
-    exponent -= size < Fraction(2) ** exponent
-    unit = Fraction(2) ** max(exponent - precision + 1, least)
-    steps, rest = divmod(size, unit)
-    rest /= unit
-    away = {
-        "rn": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and steps % 2 == 1),
+    """Round a number other than 0 to a float."""
+    precision, min_exponent, overflow_exponent = FORMATS[kind]
+    magnitude = abs(exact)
+    negative = exact < 0
+    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
+    exponent -= magnitude < Fraction(2) ** exponent
+    unit = Fraction(2) ** max(exponent - precision + 1, min_exponent)
+    steps, remainder = divmod(magnitude, unit)
+    remainder /= unit
+    rounds_up = {
+        "rn": remainder > Fraction(1, 2) or (remainder == Fraction(1, 2) and steps % 2 == 1),
         "rz": False,
-        "rm": negative and rest > 0,
-        "rp": not negative and rest > 0,
+        "rm": negative and remainder > 0,
+        "rp": not negative and remainder > 0,
     }[mode]
-    result = (steps + away) * unit
-    if result >= Fraction(2) ** above:
+    result = (steps + rounds_up) * unit
+    if result >= Fraction(2) ** overflow_exponent:
         infinite = mode == "rn" or mode == ("rm" if negative else "rp")
-        largest = float((2 - Fraction(2) ** (1 - precision)) * Fraction(2) ** (above - 1))
+        largest = float((2 - Fraction(2) ** (1 - precision)) * Fraction(2) ** (overflow_exponent - 1))
         return math.copysign(math.inf if infinite else largest, -1 if negative else 1)
     return math.copysign(float(result), -1 if negative else 1)
 
 
 def fused(x: float, y: float, z: float, kind: str, mode: str) -> float:
-    """x * y + z, rounded once."""
+    """Return x * y + z, rounded once."""
     if not (math.isfinite(x) and math.isfinite(y)):
         return x * y + z
     if not math.isfinite(z):
@@ -124,17 +126,17 @@ def saturated(value: float) -> float:
     return 0.0 if math.isnan(value) or value <= 0 else min(value, 1.0)
 
 
-def extreme(x: float, y: float, least: bool, modifiers: tuple[str, ...]) -> float:
-    if "xorsign" in modifiers:  # of the absolute values, with the sign of the product
-        size = extreme(abs(x), abs(y), least, tuple({*modifiers} - {"xorsign"}))
-        if math.isnan(size):
-            return math.nan  # the canonical one, which has no sign to hand on
-        return math.copysign(size, math.copysign(1, x) * math.copysign(1, y))
+def extreme(x: float, y: float, is_min: bool, modifiers: tuple[str, ...]) -> float:
+    if "xorsign" in modifiers:  # the extreme absolute value gets the sign of the product
+        magnitude = extreme(abs(x), abs(y), is_min, tuple({*modifiers} - {"xorsign"}))
+        if math.isnan(magnitude):
+            return math.nan  # the canonical NaN has no sign to change
+        return math.copysign(magnitude, math.copysign(1, x) * math.copysign(1, y))
     keeps_nan = "NaN" in modifiers
     if math.isnan(x) or math.isnan(y):
         return math.nan if keeps_nan else y if math.isnan(x) else x
     order = lambda v: (v, math.copysign(1, v))  # noqa: E731
-    return min(x, y, key=order) if least else max(x, y, key=order)
+    return min(x, y, key=order) if is_min else max(x, y, key=order)
 
 
 SCALES = {"mul": (64, 0), "fma": (64, 0, 64), "mad": (64, 0, 64), "div": (64, 0), "rcp": (-64,)}
@@ -159,15 +161,17 @@ def float_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
     if opcode not in rules or not {"approx", "full", "relu"}.isdisjoint(modifiers):
         return None
     if kind == "f64" and mode != "rn":
-        return None  # refused
+        return None  # the machine rejects directed rounding of f64
     count, operation = rules[opcode]
 
     def apply(*values: float) -> float:
         if "ftz" in modifiers:
-            taken = [flushed(v, kind) for v in values]
-            result = flushed(operation(*taken), kind)
-            if kind == "f32" and opcode in SCALES:  # rounded as a normal number is, to see whether it is one
-                larger = operation(*(v * 2.0**n for v, n in zip(taken, SCALES[opcode], strict=True)))
+            operands = [flushed(v, kind) for v in values]
+            result = flushed(operation(*operands), kind)
+            if kind == "f32" and opcode in SCALES:
+                # Hardware rounds to the precision of a normal number before it tests for a subnormal result. The
+                # operands are scaled by 2**64 here to round the same way.
+                larger = operation(*(v * 2.0**n for v, n in zip(operands, SCALES[opcode], strict=True)))
                 result = math.copysign(0.0, result) if abs(larger) < 2.0**-62 else result
         else:
             result = operation(*values)
@@ -210,16 +214,16 @@ def integer_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
     if opcode not in rules or "cc" in modifiers or (part == "wide" and bits == 64):
         return None
     count, operation = rules[opcode]
-    whole = kind[0] + str(2 * bits) if part == "wide" else kind
+    wide_kind = kind[0] + str(2 * bits) if part == "wide" else kind
 
     def apply(*values: int) -> int:
-        kinds = [kind, kind, whole][: len(values)]
+        kinds = [kind, kind, wide_kind][: len(values)]
         result = operation(*(number(v, k) for v, k in zip(values, kinds, strict=True)))
         result = max(result, 0) if "relu" in modifiers else result
-        return cut(clamped(result, kind) if "sat" in modifiers else result, width(whole))
+        return cut(clamped(result, kind) if "sat" in modifiers else result, width(wide_kind))
 
-    sources = (register(kind), register(kind), register(whole))[:count]
-    return Rule(register(whole), sources, apply)
+    sources = (register(kind), register(kind), register(wide_kind))[:count]
+    return Rule(register(wide_kind), sources, apply)
 
 
 def bit_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
@@ -229,39 +233,40 @@ def bit_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
         if opcode == "not":
             return Rule("pred", ("pred",), lambda x: not x)
         return Rule("pred", ("pred", "pred"), logic[opcode]) if opcode in logic else None
-    bits, own = width(kind), register(kind)
+    bits = width(kind)
+    reg = register(kind)
     rules: dict[str, tuple[str, tuple[str, ...], Callable[..., int]]] = {
-        "and": (own, (own, own), lambda x, y: x & y),
-        "or": (own, (own, own), lambda x, y: x | y),
-        "xor": (own, (own, own), lambda x, y: x ^ y),
-        "not": (own, (own,), lambda x: cut(~x, bits)),
-        "cnot": (own, (own,), lambda x: int(x == 0)),
-        "shl": (own, (own, "b32"), lambda x, n: cut(x << min(n, bits), bits)),
-        "shr": (own, (own, "b32"), lambda x, n: cut(number(x, kind) >> min(n, bits), bits)),
-        "popc": ("b32", (own,), int.bit_count),
-        "clz": ("b32", (own,), lambda x: bits - x.bit_length()),
-        "brev": (own, (own,), lambda x: int(f"{x:0{bits}b}"[::-1], 2)),
+        "and": (reg, (reg, reg), lambda x, y: x & y),
+        "or": (reg, (reg, reg), lambda x, y: x | y),
+        "xor": (reg, (reg, reg), lambda x, y: x ^ y),
+        "not": (reg, (reg,), lambda x: cut(~x, bits)),
+        "cnot": (reg, (reg,), lambda x: int(x == 0)),
+        "shl": (reg, (reg, "b32"), lambda x, n: cut(x << min(n, bits), bits)),
+        "shr": (reg, (reg, "b32"), lambda x, n: cut(number(x, kind) >> min(n, bits), bits)),
+        "popc": ("b32", (reg,), int.bit_count),
+        "clz": ("b32", (reg,), lambda x: bits - x.bit_length()),
+        "brev": (reg, (reg,), lambda x: int(f"{x:0{bits}b}"[::-1], 2)),
         "shf": ("b32", ("b32", "b32", "b32"), lambda low, high, n: funnel(low, high, n, modifiers)),
-        "bfe": (own, (own, "b32", "b32"), lambda x, place, length: field(x, place & 255, length & 255, kind)),
+        "bfe": (reg, (reg, "b32", "b32"), lambda x, place, length: field(x, place & 255, length & 255, kind)),
         "bfi": (
-            own,
-            (own, own, "b32", "b32"),
+            reg,
+            (reg, reg, "b32", "b32"),
             lambda x, y, place, length: insert(x, y, place & 255, length & 255, bits),
         ),
         "prmt": ("b32", ("b32", "b32", "b32"), permute),
-        "selp": (own, (own, own, "pred"), lambda x, y, p: x if p else y),
+        "selp": (reg, (reg, reg, "pred"), lambda x, y, p: x if p else y),
     }
     return Rule(*rules[opcode]) if opcode in rules else None
 
 
 def funnel(low: int, high: int, amount: int, modifiers: tuple[str, ...]) -> int:
     amount = amount & 31 if "wrap" in modifiers else min(amount, 32)
-    both = high << 32 | low
-    return cut(both << amount >> 32 if "l" in modifiers else both >> amount, 32)
+    pair = high << 32 | low
+    return cut(pair << amount >> 32 if "l" in modifiers else pair >> amount, 32)
 
 
 def field(x: int, place: int, length: int, kind: str) -> int:
-    """The manual's pseudocode, bit by bit."""
+    """Extract a bit field with the manual's pseudocode, bit by bit."""
     bits = width(kind)
     sign = x >> min(place + length - 1, bits - 1) & 1 if kind[0] == "s" and length else 0
     inside = (x >> place + bit & 1 if bit < length and place + bit < bits else sign for bit in range(bits))
@@ -283,7 +288,7 @@ def permute(x: int, y: int, selector: int) -> int:
 
 
 def word_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
-    """Instructions of words alone: the manual's tables and pseudocode, 9.7.1.23, 9.7.8.7 and 9.7.1.18."""
+    """Model instructions on 32-bit words by the manual's tables and pseudocode, 9.7.1.23, 9.7.8.7 and 9.7.1.18."""
     words = ("b32", "b32", "b32")
     if opcode == "prmt" and modifiers[-1] in PERMUTED:
         table = [[int(place) for place in places] for places in PERMUTED[modifiers[-1]]]
@@ -300,9 +305,9 @@ def word_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
         parts = range(32 // size)
 
         def dot(x: int, y: int, z: int) -> int:
-            left = [number(x >> size * n, f"{signs[0]}{size}") for n in parts]
-            right = [number(y >> 8 * (first + n), f"{signs[1]}8") for n in parts]
-            return cut(z + sum(a * b for a, b in zip(left, right, strict=True)), 32)
+            x_parts = [number(x >> size * n, f"{signs[0]}{size}") for n in parts]
+            y_parts = [number(y >> 8 * (first + n), f"{signs[1]}8") for n in parts]
+            return cut(z + sum(a * b for a, b in zip(x_parts, y_parts, strict=True)), 32)
 
         return Rule("b32", words, dot)
     if opcode in ("vabsdiff2", "vabsdiff4"):
@@ -310,16 +315,16 @@ def word_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
 
         def differences(x: int, y: int, z: int) -> int:
             kinds = [f"{kind[0]}{size}" for kind in modifiers[1:3]]
-            found = [abs(number(x >> n, kinds[0]) - number(y >> n, kinds[1])) for n in range(0, 32, size)]
+            distances = [abs(number(x >> n, kinds[0]) - number(y >> n, kinds[1])) for n in range(0, 32, size)]
             if "add" in modifiers:
-                return cut(z + sum(found), 32)
-            return sum(cut(one, size) << size * n for n, one in enumerate(found))
+                return cut(z + sum(distances), 32)
+            return sum(cut(distance, size) << size * n for n, distance in enumerate(distances))
 
         return Rule("b32", words, differences)
     return None
 
 
-# The bytes that the modes of prmt take, the lowest first.
+# For each mode of prmt, the source bytes that each selector picks, the lowest byte of the result first.
 PERMUTED = {
     "f4e": ("0123", "1234", "2345", "3456"),
     "b4e": ("0765", "1076", "2107", "3210"),
@@ -330,8 +335,8 @@ PERMUTED = {
 }
 
 
-def chosen(both: int, places: list[int]) -> int:
-    return sum((both >> 8 * place & 255) << 8 * at for at, place in enumerate(places))
+def chosen(pair: int, sources: list[int]) -> int:
+    return sum((pair >> 8 * byte & 255) << 8 * target for target, byte in enumerate(sources))
 
 
 def ones(place: int, length: int, mode: str) -> int:
@@ -341,7 +346,10 @@ def ones(place: int, length: int, mode: str) -> int:
 
 
 def nth_set(mask: int, base: int, offset: int) -> int:
-    """The manual's pseudocode for fns. A base above 31, which the manual leaves undefined, finds no bit."""
+    """Execute the manual's pseudocode for fns.
+
+    The manual leaves a base above 31 undefined. The machine then finds no bit.
+    """
     offset = number(offset, "s32")
     positions = [base] if not offset else range(base, 32) if offset > 0 else range(base, -1, -1)
     set_bits = [bit for bit in positions if mask >> bit & 1] if base < 32 else []
@@ -386,11 +394,11 @@ def comparison_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
     if "x2" in kind or kind in ("f16", "bf16") or opcode != "setp":
         return None
     if kind in FORMATS:
-        taken = name not in UNSIGNED and not ("ftz" in modifiers and kind == "f64")
+        is_valid = name not in UNSIGNED and not ("ftz" in modifiers and kind == "f64")
     else:
-        taken = "ftz" not in modifiers and (name in ORDERS or (name in UNSIGNED and kind[0] == "u"))
-        taken &= kind[0] != "b" or name in ("eq", "ne")
-    if not taken:
+        is_valid = "ftz" not in modifiers and (name in ORDERS or (name in UNSIGNED and kind[0] == "u"))
+        is_valid &= kind[0] != "b" or name in ("eq", "ne")
+    if not is_valid:
         return None
 
     def holds(x: Any, y: Any) -> bool:
@@ -398,18 +406,18 @@ def comparison_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
             return ORDERS[UNSIGNED.get(name, name)](number(x, kind), number(y, kind))
         return compared(name, *(flushed(v, kind) if "ftz" in modifiers else v for v in (x, y)))
 
-    own = register(kind)
+    reg = register(kind)
     logic = LOGIC.get(modifiers[1])
     if logic:
-        return Rule("pred", (own, own, "pred"), lambda x, y, p: logic(holds(x, y), p))
-    return Rule("pred", (own, own), holds)
+        return Rule("pred", (reg, reg, "pred"), lambda x, y, p: logic(holds(x, y), p))
+    return Rule("pred", (reg, reg), holds)
 
 
 INTEGRAL: dict[str, Callable[[Fraction], int]] = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}
 
 
 def pack_rule(modifiers: tuple[str, ...]) -> Rule:
-    """cvt.pack: two integers, saturated, and above them the lower bits of a third word where there is one."""
+    """Model cvt.pack: saturate two integers, and put the lower bits of a third word above them if there is one."""
     kind = modifiers[2]
 
     def pack(x: int, y: int, z: int = 0) -> int:
@@ -510,11 +518,11 @@ def float_to_float(to: str, source: str, rounding: str, modifiers: tuple[str, ..
 
 
 def rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
-    """Return the model of an instruction; None if it is not modelled, or if ptxas does not accept it."""
+    """Return the model of an instruction, or None if it is not modeled or ptxas rejects it."""
     if not modifiers or "x2" in modifiers[-1] or modifiers[-1] in ("f16", "bf16"):
         return None
-    if found := word_rule(opcode, modifiers):
-        return found
+    if word := word_rule(opcode, modifiers):
+        return word
     if opcode == "cvt":
         return conversion_rule(modifiers)
     if opcode in ("setp", "set"):

@@ -1,4 +1,4 @@
-"""The fault in each mutant of the kernels in ``hopper_sources``, and the message of the machine."""
+"""Describe the fault in each mutant of the kernels in ``hopper_sources``, and the message of the machine."""
 
 from __future__ import annotations
 
@@ -11,23 +11,29 @@ __all__ = ["MUTANTS", "Mutant", "line_of"]
 
 
 class Mutant(NamedTuple):
-    """A kernel in a mode: the kind of its fault, None for a hang; what its line has; what the message says.
+    """A kernel in one of its modes, and the fault that the machine must report.
 
-    ``there`` is on the line that the message names, after ``line``.
+    Attributes:
+        kernel: The name of the kernel.
+        mode: The mode that selects the mutation.
+        kind: The kind of the fault, or None for a hang.
+        fault_mark: The comment on the line of the fault.
+        message: A part of the message.
+        other_mark: The comment on the other line that the message names, if it names one.
     """
 
     kernel: str
     mode: int
     kind: FaultKind | None
-    here: str
-    says: str
-    there: str = ""
+    fault_mark: str
+    message: str
+    other_mark: str = ""
 
 
 RACE, UNFENCED, UNWRITTEN = FaultKind.RACE, FaultKind.UNFENCED, FaultKind.UNINITIALIZED
 BARRIER, BAD_COPY = FaultKind.BARRIER, FaultKind.BAD_COPY
 
-# What is found with the blocks in order.
+# The faults with the blocks in forward order. Another order may reveal another fault of the same mutant.
 MUTANTS = (
     Mutant("ring", 1, UNWRITTEN, "reads", "may still be writing: wait for its mbarrier first", "fills"),
     Mutant("ring", 2, UNWRITTEN, "reads", "may still be writing: wait for its mbarrier first", "fills"),
@@ -88,7 +94,7 @@ MUTANTS = (
 
 
 def line_of(kernel: str, mark: str) -> int:
-    """The line of a kernel's source that ends in this comment."""
+    """Return the number of the line that ends in this comment in the source of a kernel."""
     lines = (HEAD + KERNELS[kernel]).splitlines()
     (line,) = (number for number, line in enumerate(lines, 1) if line.endswith(f"// {mark}"))
     return line

@@ -1,8 +1,6 @@
-"""What kernels of sm_90a ask of memory, a pattern each: boxes, spans, clusters, matrices, mbarriers.
+"""Kernels for sm_90a, one per memory access pattern: boxes, spans, clusters, matrices, and mbarriers.
 
 Every kernel is `kernel(map, in, out)`: a tensor map over a 256 x 256 matrix of float32, and 256 KiB in each buffer.
-
-One file: its patterns are a table.
 """
 
 from __future__ import annotations
@@ -51,7 +49,12 @@ extern "C" __global__ void kernel(const __grid_constant__ Map map, const float* 
 
 @dataclass(frozen=True)
 class HopperPattern:
-    """A kernel of a warp in each block. box: of its tensor map, rows and columns. swizzle: of that, in bytes."""
+    """A kernel with one warp per block unless `threads` says otherwise.
+
+    Attributes:
+        box: The rows and columns of the tensor map's box.
+        swizzle: The swizzle of the tensor map, in bytes.
+    """
 
     name: str
     body: str
@@ -65,7 +68,7 @@ class HopperPattern:
         return _HEAD + self.body + "\n}\n"
 
     def launch(self) -> simt.Launch:
-        given, read, out = (aligned_bytes(4 * SIDE * SIDE) for _ in range(3))
+        mapped, source, out = (aligned_bytes(4 * SIDE * SIDE) for _ in range(3))
         box = Case(7, [SIDE, SIDE], [self.box[1], self.box[0]], [0, 0], SWIZZLES.index(self.swizzle))
         file = f"{self.name}.cu"
         module = simt.load(cuda.compile_kernel(self.source, file, "kernel", "compute_90a").ptx, file)
@@ -75,10 +78,10 @@ class HopperPattern:
             block=(self.threads,),
             shared=SHARED,
             cluster=(self.blocks,) if self.blocks > 1 else (),
-            args=[box.map(given.ctypes.data), read.ctypes.data, out.ctypes.data],
+            args=[box.map(mapped.ctypes.data), source.ctypes.data, out.ctypes.data],
             buffers=[
-                simt.Buffer(name, one.ctypes.data, one.nbytes, 4)
-                for name, one in zip(("given", "in", "out"), (given, read, out), strict=True)
+                simt.Buffer(name, array.ctypes.data, array.nbytes, 4)
+                for name, array in zip(("given", "in", "out"), (mapped, source, out), strict=True)
             ],
         )
 
@@ -177,23 +180,23 @@ def _peer(name: str, body: str, blocks: int = 2) -> HopperPattern:
 def _matrices(name: str, opcode: str, rows: str, count: int, stores: bool = False) -> HopperPattern:
     registers = ", ".join(f"%{n}" for n in range(count))
     if stores:
-        given = ", ".join(f'"r"(w[{n}])' for n in range(count))
-        listed = ", ".join(f"%{n + 1}" for n in range(count))
+        inputs = ", ".join(f'"r"(w[{n}])' for n in range(count))
+        operands = ", ".join(f"%{n + 1}" for n in range(count))
         body = f"""
   unsigned w[4] = {{t, t + 1, t + 2, t + 3}};
   values[t] = 0;
   __syncthreads();
-  asm volatile("stmatrix.sync.aligned.{opcode} [%0], {{{listed}}};" :: "r"(at(tile) + {rows}), {given} : "memory");
+  asm volatile("stmatrix.sync.aligned.{opcode} [%0], {{{operands}}};" :: "r"(at(tile) + {rows}), {inputs} : "memory");
   __syncthreads();
   out[t] = values[t];"""
     else:
-        taken = ", ".join(f'"=r"(w[{n}])' for n in range(count))
+        outputs = ", ".join(f'"=r"(w[{n}])' for n in range(count))
         body = f"""
   unsigned w[4] = {{}};
   for (int i = t; i < 4096; i += 32) values[i] = i;
   __syncthreads();
   asm volatile("ldmatrix.sync.aligned.{opcode} {{{registers}}}, [%{count}];"
-               : {taken} : "r"(at(tile) + {rows}) : "memory");
+               : {outputs} : "r"(at(tile) + {rows}) : "memory");
   out[t] = w[0] + w[1] + w[2] + w[3];"""
     return HopperPattern(name, body)
 
@@ -204,7 +207,7 @@ def _product(name: str, n: int, lead: int, stride: int, mode: int, from_register
     sums = ", ".join(f'"+f"(d[{k}])' for k in range(words))
     a = f"{{%{words}, %{words + 1}, %{words + 2}, %{words + 3}}}" if from_registers else f"%{words}"
     b = words + (4 if from_registers else 1)
-    given = '"r"(t), "r"(t), "r"(t), "r"(t)' if from_registers else '"l"(a)'
+    inputs = '"r"(t), "r"(t), "r"(t), "r"(t)' if from_registers else '"l"(a)'
     majors = "0" if from_registers else "0, 0"
     body = f"""
   for (int i = t; i < 16384; i += 128) values[i] = 0;
@@ -215,7 +218,7 @@ def _product(name: str, n: int, lead: int, stride: int, mode: int, from_register
   float d[{words}] = {{}};
   DO("wgmma.fence.sync.aligned");
   asm volatile("wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16 {{{d}}}, {a}, %{b}, 1, 1, 1, {majors};"
-               : {sums} : {given}, "l"(b));
+               : {sums} : {inputs}, "l"(b));
   DO("wgmma.commit_group.sync.aligned");
   DO("wgmma.wait_group.sync.aligned 0");
   float sum = 0;
@@ -319,4 +322,4 @@ PATTERNS = (
         "  if (t == 0) init(bar);\n  __syncthreads();\n  if (t == 5) expect(bar, 0);\n  wait(bar);\n  out[t] = t;",
     ),
 )
-NAMES = [one.name for one in PATTERNS]
+NAMES = [pattern.name for pattern in PATTERNS]

@@ -1,6 +1,7 @@
-"""Six kernels for Hopper, right in mode 0 as they stand, and with one fault in each other mode.
+"""Six kernels for Hopper, which are correct in mode 0 and have one fault in each other mode.
 
-``CUT(n)`` guards what mode n leaves out, ``IS(n)`` is what it does instead: one compilation serves all modes.
+``CUT(n)`` guards a statement that mode n omits, and ``IS(n)`` a statement that mode n adds. One compilation serves all
+modes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many examples hypothesis tries of each property: HYPOTHESIS_PROFILE names the profile."""
+"""Register hypothesis profiles. HYPOTHESIS_PROFILE selects the one that sets the number of examples per property."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ settings.register_profile(
     "everyday",
     max_examples=60,
     deadline=None,
-    derandomize=True,  # a change fails by what it changes, and not by chance
+    derandomize=True,  # the same examples in every run, so that only a change of the code can make a test fail
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -21,5 +21,5 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
 
 
 def share_of_examples(share: float) -> int:
-    """Return a share of the examples that the profile tries, for a property whose examples are expensive."""
+    """Return a share of the profile's number of examples, for a property whose examples are expensive."""
     return max(1, round(share * settings().max_examples))

@@ -1,4 +1,4 @@
-"""One instruction in many threads, on random and on special values, against a rule for one lane."""
+"""Execute one instruction in many threads, on random and special values, and compare it with a rule for one lane."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from machine.launching import aligned, buffer
 from warpcheck import simt
 
-__all__ = ["COUNT", "RNG", "TYPES", "Array", "bits", "check", "execute", "same", "sources", "wrapped"]
+__all__ = ["COUNT", "RNG", "TYPES", "Array", "bits", "check", "equal_bits", "execute", "sources", "wrapped"]
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(1)
@@ -33,7 +33,7 @@ def bits(kind: str) -> int:
 
 
 def numbers(kind: str) -> tuple[Array, Array]:
-    """Random values of a type, the awkward ones first in every combination of the first two sources."""
+    """Return random values of a type, and its special values."""
     dtype = TYPES[kind]
     values = aligned(COUNT, dtype)
     if np.issubdtype(dtype, np.floating):
@@ -48,18 +48,25 @@ def numbers(kind: str) -> tuple[Array, Array]:
 
 
 def sources(kinds: list[str]) -> list[Array]:
+    """Return the values of each source. The first two begin with all combinations of the special values."""
     arrays = []
-    for place, kind in enumerate(kinds):
+    for position, kind in enumerate(kinds):
         values, special = numbers(kind)
         n = len(special)
-        grid = np.repeat(special, n) if place == 0 else np.tile(special, n) if place == 1 else np.resize(special, n * n)
+        grid = (
+            np.repeat(special, n)
+            if position == 0
+            else np.tile(special, n)
+            if position == 1
+            else np.resize(special, n * n)
+        )
         values[: n * n] = grid
         arrays.append(values)
     return arrays
 
 
 def execute(instruction: str, kinds: list[str], result: str, arrays: list[Array], target: str = "sm_80") -> Array:
-    """Run ``instruction d, s0, s1, …``, or a template with {d}, {0}, {1} …, in COUNT threads."""
+    """Execute ``instruction d, s0, s1, ...``, or a template with {d}, {0}, {1} ..., in COUNT threads."""
     letters = [f"%s{n}" for n in range(len(kinds))]
     lines = []
     for n, kind in enumerate(kinds):
@@ -68,6 +75,7 @@ def execute(instruction: str, kinds: list[str], result: str, arrays: list[Array]
         lines += [f"ld.global.b{bits(kind)} %s{n}, [%rd2];"]
     size = bits(result) // 8
     template = instruction if "{d}" in instruction else f"{instruction} {', '.join(['%d', *letters])};"
+    # In a template, {d} becomes the register %d, and {0} becomes %s0.
     lines += [template.replace("{d}", "%d").replace("{", "%s").replace("}", ""), "ld.param.u64 %rd1, [out];"]
     lines += [f"mad.wide.u32 %rd2, %r1, {size}, %rd1;", f"st.global.b{8 * size} [%rd2], %d;", "ret;"]
     registers = [f".reg .b{bits(kind)} %s{n};" for n, kind in enumerate(kinds)] + [f".reg .b{8 * size} %d;"]
@@ -76,25 +84,28 @@ def execute(instruction: str, kinds: list[str], result: str, arrays: list[Array]
     body = "\n".join([*registers, ".reg .b32 %r<9>; .reg .b64 %rd<9>;", start, *lines])
     text = f".version 8.6\n.target {target}\n.address_size 64\n.visible .entry k({params}) {{ {body} }}"
     out = aligned(COUNT, TYPES.get(result, np.uint16))
-    every = [*arrays, out]
-    buffers = [buffer(f"x{n}", array) for n, array in enumerate(every)]
+    all_arrays = [*arrays, out]
+    buffers = [buffer(f"x{n}", array) for n, array in enumerate(all_arrays)]
     simt.load(text).launch(
-        "k", grid=(COUNT // 128,), block=(128,), args=[a.ctypes.data for a in every], buffers=buffers
+        "k", grid=(COUNT // 128,), block=(128,), args=[a.ctypes.data for a in all_arrays], buffers=buffers
     )
     return out
 
 
 def check(instruction: str, kinds: str, result: str, expected: Callable[..., Any]) -> None:
+    """Assert that the instruction's results equal those of `expected`, and list the first five lanes that differ."""
     names = kinds.split()
     arrays = sources(names)
     got = execute(instruction, names, result, arrays)
     with np.errstate(all="ignore"):
         want = np.array([expected(*values) for values in zip(*arrays, strict=True)], object).astype(TYPES[result])
-    assert same(got, want), [(*v, g, w) for *v, g, w in zip(*arrays, got, want, strict=True) if not same(g, w)][:5]
+    assert equal_bits(got, want), [
+        (*v, g, w) for *v, g, w in zip(*arrays, got, want, strict=True) if not equal_bits(g, w)
+    ][:5]
 
 
-def same(got: Any, want: Any) -> bool:
-    """Bit for bit, but for the payload of NaN."""
+def equal_bits(got: Any, want: Any) -> bool:
+    """Return whether all bits are equal, except for the payloads of NaNs."""
     got, want = np.atleast_1d(got), np.atleast_1d(want)
     if not np.issubdtype(got.dtype, np.floating):
         return bool((got == want).all())

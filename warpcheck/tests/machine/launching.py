@@ -1,4 +1,4 @@
-"""Compiling CUDA C++ with NVRTC, and numpy arrays as device memory."""
+"""Compile CUDA C++ with NVRTC, and launch it with numpy arrays as device memory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from warpcheck.frontends import cuda
 __all__ = ["FILE", "Run", "aligned", "buffer", "compile_ptx", "run"]
 
 FILE = "kernel.cu"
-# ``run(source, grid, block, *arguments)``, which is a fixture too.
+# The type of ``run(source, grid, block, *arguments)``. A fixture of that name returns the function.
 Run = Callable[..., simt.Launch]
 
 
 def compile_ptx(source: str, name: str = "kernel") -> tuple[simt.Module, str]:
-    """The module of a CUDA C++ source and the mangled name of one kernel."""
+    """Return the module of a CUDA C++ source and the mangled name of one of its kernels."""
     binary = cuda.compile_kernel(source, FILE, name, cuda.CPU_ARCHITECTURE)
     return simt.load(binary.ptx, FILE), binary.mangled
 
@@ -28,7 +28,7 @@ def buffer(name: str, array: np.ndarray[Any, Any], initialised: bool = True) -> 
 
 
 def aligned(shape: int | tuple[int, ...], dtype: Any = np.float32) -> np.ndarray[Any, Any]:
-    """Zeros that begin at a multiple of 256 bytes, as device memory does."""
+    """Return zeros whose address is a multiple of 256, as cudaMalloc would allocate them."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.zeros(size + 256, np.uint8)
     start = -memory.ctypes.data % 256
@@ -46,9 +46,11 @@ def run(
     name: str = "kernel",
     **options: Any,
 ) -> simt.Launch:
-    """Launch a kernel of CUDA C++: numpy arrays go as pointers, in the names a, b, c and so on.
+    """Launch a kernel in CUDA C++.
 
-    ``fresh`` lists the arguments that count as not written yet.
+    Args:
+        arguments: Numpy arrays are passed as pointers, named a, b, c and so on. Other values are passed as they are.
+        fresh: The indices of the arguments that count as unwritten.
     """
     module, mangled = compile_ptx(source, name)
     values = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments]

@@ -1,6 +1,6 @@
-"""Kernels whose traffic is known: good and bad access patterns, each launched as one block of 256 threads or more.
+"""Kernels whose traffic is known: good and bad access patterns, launched with blocks of 256 threads.
 
-The comparison with the hardware measures the same kernels.
+`benchmarks.hardware` measures the same kernels on a GPU.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from dataclasses import dataclass
 __all__ = ["BLOCK", "FLOATS", "GRID", "PATTERNS", "Pattern"]
 
 GRID, BLOCK = 4, 256
-FLOATS = 1 << 17  # in each of the buffers a and b; enough for a stride of 32 floats per thread
+# The elements of each of the buffers a and b. They suffice for a stride of 32 floats per thread.
+FLOATS = 1 << 17
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """A kernel body with ``i`` the thread's number in the grid, ``t`` in the block, ``s`` 4096 shared floats.
+    """A kernel body, in which ``i`` is the thread's index in the grid, ``t`` in the block, and ``s`` has 4096 shared
+    floats.
 
-    The other fields are for each request of a warp: sectors loaded and stored, and shared-memory wavefronts.
+    The other fields are means per request of a warp: sectors loaded and stored, and shared-memory wavefronts.
     """
 
     name: str
@@ -29,7 +31,7 @@ class Pattern:
 
     @property
     def source(self) -> str:
-        """CUDA C++ of the whole kernel."""
+        """Return the CUDA C++ source of the whole kernel."""
         return f"""extern "C" __global__ void {self.name}(const float* __restrict__ a, float* __restrict__ b) {{
     __shared__ __align__(16) float s[4096];
     int t = threadIdx.x, i = blockIdx.x * blockDim.x + t, lane = t % 32;
@@ -45,7 +47,11 @@ def _shared_load(name: str, index: str, wavefronts: float) -> Pattern:
 
 
 def _wide_load(name: str, floats: int, index: str, wavefronts: float) -> Pattern:
-    """Loads of float2 or float4. Lanes 2 or 4 times as far apart as 4 bytes are served in 2 or 4 groups."""
+    """Return a kernel that loads float2 or float4 from shared memory.
+
+    The lanes of 8-byte loads form up to 2 groups, and those of 16-byte loads up to 4. Each group needs its own
+    wavefronts.
+    """
     body = f"""for (int k = t; k < 4096; k += blockDim.x) s[k] = a[k];
     __syncthreads();
     float{floats} v = ((float{floats}*)s)[{index}];
@@ -54,7 +60,7 @@ def _wide_load(name: str, floats: int, index: str, wavefronts: float) -> Pattern
 
 
 def _shared_atomic(name: str, index: str, wavefronts: float) -> Pattern:
-    """Half of its stores to shared memory are atomic."""
+    """Return a kernel with atomics on shared memory. They are half of its stores to shared memory."""
     body = f"""int* n = (int*)s;
     n[t] = 0;
     __syncthreads();
@@ -65,7 +71,10 @@ def _shared_atomic(name: str, index: str, wavefronts: float) -> Pattern:
 
 
 def _async_copy(name: str, size: int, to: str, start: str, sectors: float, wavefronts: float) -> Pattern:
-    """cp.async of `size` bytes per lane; its request counts as a load from device memory and a store to shared."""
+    """Return a kernel with cp.async of `size` bytes per lane.
+
+    Its request counts as a load from global memory and as a store to shared memory.
+    """
     copy = f"cp.async.{'cg' if size == 16 else 'ca'}.shared.global [%0], [%1], {size};"
     body = f"""unsigned to = (unsigned)__cvta_generic_to_shared(&s[{to}]);
     asm volatile("{copy}" :: "r"(to), "l"(&a[{start}]));

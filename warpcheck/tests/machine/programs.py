@@ -1,4 +1,4 @@
-"""PTX text around the statements of a test."""
+"""Wrap PTX statements in a kernel."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ REGISTERS = ".reg .pred %p<9>; .reg .b16 %rs<9>; .reg .b32 %r<9>; .reg .f32 %f<9
 
 
 def wrap(statements: str, parameters: str = "") -> str:
-    """A kernel ``k`` of some statements."""
+    """Return PTX with a kernel ``k`` that executes these statements and returns at its end."""
     return f"{HEAD}.visible .entry k({parameters})\n{{\n{REGISTERS}\n{statements}\n}}\n"

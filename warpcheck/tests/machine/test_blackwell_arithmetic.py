@@ -1,4 +1,4 @@
-"""Arithmetic that sm_100 adds: two float32 in a register (f32x2), and mixed precision. PTX ISA manual, 9.7.3, 9.7.5."""
+"""Test arithmetic that sm_100 adds: f32x2, three-input min and max, and mixed precision (PTX ISA 9.7.3, 9.7.5)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from machine import exact
-from machine.instructions import COUNT, RNG, execute, same, sources
+from machine.instructions import COUNT, RNG, equal_bits, execute, sources
 from machine.launching import aligned, buffer
 from warpcheck import simt
 
@@ -41,8 +41,9 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("statement", EXPECTED)
-def test_both_halves_are_computed(statement: str) -> None:
-    x, y = aligned((3, 64)), aligned(64)
+def test_f32x2_computes_both_halves(statement: str) -> None:
+    x = aligned((3, 64))
+    y = aligned(64)
     x[:] = np.random.default_rng(3).normal(size=x.shape)
     simt.load(KERNEL.format(statement=statement)).launch(
         "k", grid=(1,), block=(32,), args=[x.ctypes.data, y.ctypes.data], buffers=[buffer("x", x), buffer("y", y)]
@@ -56,14 +57,14 @@ def test_both_halves_are_computed(statement: str) -> None:
         np.testing.assert_allclose(y, exact, rtol=2**-22)
 
 
-def test_older_targets_do_not_have_them() -> None:
+def test_f32x2_needs_sm_100() -> None:
     text = KERNEL.format(statement="add.rn.f32x2 %rd8, %rd5, %rd6;").replace("sm_100a", "sm_90a")
     with pytest.raises(simt.Rejected, match=r"Feature 'add.f32x2' requires \.target sm_100 or higher"):
         simt.load(text).compile("k")
 
 
 @pytest.mark.parametrize("name", ["max", "min", "max.NaN"])
-def test_the_extreme_of_three(name: str) -> None:
+def test_min_and_max_of_three_values(name: str) -> None:
     arrays = [aligned(COUNT, np.float32) for _ in range(3)]
     for array in arrays:
         array[:] = RNG.choice([0.0, -0.0, 1.0, -1.0, 2.5, np.nan, np.inf, -np.inf], COUNT)
@@ -78,24 +79,24 @@ def test_the_extreme_of_three(name: str) -> None:
 @pytest.mark.parametrize("opcode", ["add", "sub", "fma"])
 def test_mixed_precision_rounds_once(opcode: str, half: str, mode: str) -> None:
     narrow_count = 2 if opcode == "fma" else 1
-    *wide, last = sources(["f32"] * (narrow_count + 1))
+    *unrounded, addends = sources(["f32"] * (narrow_count + 1))
     with np.errstate(over="ignore"):
         if half == "bf16":
-            stored = [(values.view(np.uint32) >> 16).astype(np.uint16) for values in wide]
+            stored = [(values.view(np.uint32) >> 16).astype(np.uint16) for values in unrounded]
             values = [(bits.astype(np.uint32) << 16).view(np.float32) for bits in stored]
         else:
-            stored = [numbers.astype(np.float16) for numbers in wide]
+            stored = [numbers.astype(np.float16) for numbers in unrounded]
             values = [numbers.astype(np.float32) for numbers in stored]
     narrow = [aligned(COUNT, array.dtype) for array in stored]
     for array, content in zip(narrow, stored, strict=True):
         array[...] = content
-    got = execute(f"{opcode}.{mode}.f32.{half}", [*[half] * narrow_count, "f32"], "f32", [*narrow, last], "sm_100a")
+    got = execute(f"{opcode}.{mode}.f32.{half}", [*[half] * narrow_count, "f32"], "f32", [*narrow, addends], "sm_100a")
     with np.errstate(all="ignore"):
         factors = values if opcode == "fma" else [*values, np.ones(COUNT)]
-        addend = -last if opcode == "sub" else last
+        addend = -addends if opcode == "sub" else addends
         lanes = zip(*factors, addend, strict=True)
         want = np.array([exact.fused(float(x), float(y), float(z), "f32", mode) for x, y, z in lanes], np.float32)
-    assert same(got, want)
+    assert equal_bits(got, want)
 
 
 def test_mixed_precision_saturates() -> None:

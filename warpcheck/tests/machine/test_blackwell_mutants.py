@@ -1,4 +1,4 @@
-"""Faults of tensor memory and of the fifth generation's tensor core: right kernels, and one fault in each mutant."""
+"""Test faults of tensor memory and tcgen05.mma: the kernels are correct, and each mutant has one fault."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ def compiled(name: str) -> simt.Module:
     return simt.load(cuda.compile_kernel(HEAD + KERNELS[name], FILE, name, "compute_100a").ptx, FILE)
 
 
-def drawn(*shape: int) -> np.ndarray[Any, Any]:
-    """Small integers, so that every sum is exact."""
+def random_halves(*shape: int) -> np.ndarray[Any, Any]:
+    """Return random small integers, so that every sum is exact."""
     values = aligned(shape, np.float16)
     values[:] = RNG.integers(-4, 5, shape)
     return values
 
 
 def run_pair(mode: int, reverse: int, rows: int = 256, cluster: int = 2) -> None:
-    """Launch the kernel for pairs of blocks, and hold what it computes against numpy."""
-    a, b, c = drawn(rows, 16), drawn(32, 16), aligned((rows, 32))
+    """Launch the kernel for pairs of blocks, and compare its result with numpy."""
+    a = random_halves(rows, 16)
+    b = random_halves(32, 16)
+    c = aligned((rows, 32))
     compiled("pair").launch(
         "pair",
         grid=(2,),
@@ -52,16 +54,16 @@ E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
 
 
 def run_scaled(mode: int, reverse: int) -> None:
-    """Launch the product with scale factors of 1, 2, and 3, and hold what it computes against numpy."""
+    """Launch the product with scale factors of 1, 2, and 3, and compare its result with numpy."""
     codes = [RNG.integers(0, 16, (rows, 128)) for rows in (128, 16)]
     numbers = [np.concatenate([E2M1, -E2M1])[code] for code in codes]
     pairs = [aligned((rows, 64), np.uint8) for rows in (128, 16)]
     factors = [aligned((rows, 8), np.uint8) for rows in (128, 16)]
-    for which, code in enumerate(codes):
-        pairs[which][:] = code[:, ::2] | code[:, 1::2] << 4
-        chosen = RNG.integers(0, 3, factors[which].shape)
-        factors[which][:] = np.array([0x38, 0x40, 0x44])[chosen]
-        numbers[which] *= np.repeat(1 + chosen, 16, 1)
+    for operand, code in enumerate(codes):
+        pairs[operand][:] = code[:, ::2] | code[:, 1::2] << 4
+        exponents = RNG.integers(0, 3, factors[operand].shape)
+        factors[operand][:] = np.array([0x38, 0x40, 0x44])[exponents]
+        numbers[operand] *= np.repeat(1 + exponents, 16, 1)
     c = aligned((128, 16))
     arrays = [*pairs, *factors, c]
     compiled("scaled").launch(
@@ -76,8 +78,10 @@ def run_scaled(mode: int, reverse: int) -> None:
 
 
 def run_slide(mode: int, reverse: int) -> None:
-    """Launch the convolution along a line, and hold what it computes against numpy."""
-    x, b, c = drawn(4 * 34, 16), drawn(3, 16, 16), aligned((128, 16))
+    """Launch the convolution along a line, and compare its result with numpy."""
+    x = random_halves(4 * 34, 16)
+    b = random_halves(3, 16, 16)
+    c = aligned((128, 16))
     compiled("slide").launch(
         "slide",
         grid=(1,),
@@ -92,8 +96,9 @@ def run_slide(mode: int, reverse: int) -> None:
 
 
 def run_slide_pair(mode: int, reverse: int) -> None:
-    """Launch the kernel that shifts the rows of two blocks, and hold what it stores against numpy."""
-    x, y = aligned((8, 32, 8), np.uint32), aligned((8, 32, 8), np.uint32)
+    """Launch the kernel that shifts the rows of two blocks, and compare its result with numpy."""
+    x = aligned((8, 32, 8), np.uint32)
+    y = aligned((8, 32, 8), np.uint32)
     x[:] = RNG.integers(0, 1 << 32, x.shape)
     compiled("slide_pair").launch(
         "slide_pair",
@@ -109,8 +114,10 @@ def run_slide_pair(mode: int, reverse: int) -> None:
 
 
 def run_reuse(mode: int, reverse: int) -> None:
-    """Launch the kernel that stages its result where an operand was, and hold what it computes against numpy."""
-    a, b, c = drawn(128, 16), drawn(16, 16), aligned((128, 16))
+    """Launch the kernel that stages its result in the memory of an operand, and compare its result with numpy."""
+    a = random_halves(128, 16)
+    b = random_halves(16, 16)
+    c = aligned((128, 16))
     tiles = [aligned(matrix.size, np.float16) for matrix in (a, b)]
     for tile, matrix in zip(tiles, (a, b), strict=True):
         tile[:] = matrix.reshape(-1, 2, 8).transpose(1, 0, 2).ravel()
@@ -126,8 +133,9 @@ def run_reuse(mode: int, reverse: int) -> None:
 
 
 def run_loads(mode: int, reverse: int) -> None:
-    """Launch the kernel whose pairs of blocks load, and hold what the even block stores against the tensor."""
-    x, c = aligned((64, 8), np.uint32), aligned(256, np.uint32)
+    """Launch the kernel whose pairs of blocks load, and compare the stores of the even block with the tensor."""
+    x = aligned((64, 8), np.uint32)
+    c = aligned(256, np.uint32)
     x[:] = np.arange(512).reshape(64, 8)
     compiled("loads").launch(
         "loads",
@@ -142,12 +150,14 @@ def run_loads(mode: int, reverse: int) -> None:
 
 
 def run(name: str, mode: int, reverse: int) -> None:
-    """Launch a kernel, and hold what it computes against numpy."""
-    if name in OTHERS:
-        OTHERS[name](mode, reverse)
+    """Launch a kernel, and compare its result with numpy."""
+    if name in SPECIAL_RUNS:
+        SPECIAL_RUNS[name](mode, reverse)
         return
     depth = 32 if name == "gemm" else 16
-    a, b, c = drawn(128, depth), drawn(16, depth), aligned((128, 16))
+    a = random_halves(128, depth)
+    b = random_halves(16, depth)
+    c = aligned((128, 16))
     compiled(name).launch(
         name,
         grid=(2,),
@@ -160,7 +170,7 @@ def run(name: str, mode: int, reverse: int) -> None:
     np.testing.assert_array_equal(c, factor * a.astype(np.float32) @ b.astype(np.float32).T)
 
 
-OTHERS: dict[str, Callable[[int, int], None]] = {
+SPECIAL_RUNS: dict[str, Callable[[int, int], None]] = {
     "slide": run_slide,
     "slide_pair": run_slide_pair,
     "reuse": run_reuse,
@@ -172,23 +182,23 @@ OTHERS: dict[str, Callable[[int, int], None]] = {
 
 @pytest.mark.parametrize("reverse", [0, 1, 1_000_003])
 @pytest.mark.parametrize("name", KERNELS)
-def test_a_right_kernel(name: str, reverse: int) -> None:
+def test_the_unmodified_kernel_is_correct(name: str, reverse: int) -> None:
     run(name, 0, reverse)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.mode}")
-def test_a_mutant_is_found(mutant: Mutant) -> None:
+def test_the_fault_of_a_mutant_is_reported(mutant: Mutant) -> None:
     with pytest.raises((simt.Fault, simt.TimedOut)) as caught:
         run(mutant.kernel, mutant.mode, 0)
     fault: Any = caught.value
     kind = fault.kind if isinstance(fault, simt.Fault) else None
-    assert mutant.says in fault.message
-    assert (kind, fault.line) == (mutant.kind, line_of(mutant.kernel, mutant.here))
-    if mutant.there:
-        assert f"line {line_of(mutant.kernel, mutant.there)}" in fault.message
+    assert mutant.message in fault.message
+    assert (kind, fault.line) == (mutant.kind, line_of(mutant.kernel, mutant.fault_mark))
+    if mutant.other_mark:
+        assert f"line {line_of(mutant.kernel, mutant.other_mark)}" in fault.message
 
 
-def test_a_missing_barrier_is_a_race_where_the_stores_come_first() -> None:
+def test_a_missing_barrier_is_a_race_if_the_stores_run_first() -> None:
     with pytest.raises(simt.Fault, match=r"with no barrier between it and the tcgen05\.st of thread") as caught:
         run("chain", 3, 1)
     assert caught.value.kind is simt.FaultKind.RACE
@@ -197,11 +207,11 @@ def test_a_missing_barrier_is_a_race_where_the_stores_come_first() -> None:
 
 
 @pytest.mark.parametrize("reverse", [0, 1, 1_000_003])
-def test_a_pair_with_64_rows_each_has_half_of_the_columns_in_the_upper_lanes(reverse: int) -> None:
+def test_a_pair_with_64_rows_each_stores_half_of_the_columns_in_the_upper_lanes(reverse: int) -> None:
     run_pair(0, reverse, rows=128)
 
 
-def test_a_product_of_two_blocks_needs_a_pair() -> None:
+def test_cta_group_2_needs_a_cluster_of_two_blocks() -> None:
     with pytest.raises(simt.Fault, match="in a block that is none of a pair") as caught:
         run_pair(0, 0, cluster=1)
     assert caught.value.kind is simt.FaultKind.TENSOR_MEMORY
@@ -216,8 +226,10 @@ def compiled_relaxed(source: str) -> simt.Module:
 
 
 def run_relaxed(source: str, reverse: int) -> None:
-    """Launch the chain of products with relaxed waits for its commits."""
-    a, b, c = drawn(128, 16), drawn(16, 16), aligned((128, 16))
+    """Launch the chain of products with relaxed waits for its commits, and compare its result with numpy."""
+    a = random_halves(128, 16)
+    b = random_halves(16, 16)
+    c = aligned((128, 16))
     compiled_relaxed(source).launch(
         "chain",
         grid=(1,),
@@ -231,12 +243,12 @@ def run_relaxed(source: str, reverse: int) -> None:
 
 @pytest.mark.parametrize("reverse", [0, 1, 1_000_003])
 def test_a_relaxed_wait_orders_tensor_memory(reverse: int) -> None:
-    """It is that of the canonical patterns of the PTX ISA manual, 9.7.16.6.4."""
+    """The canonical patterns of the PTX ISA manual, 9.7.16.6.4, wait with relaxed semantics."""
     assert RELAXED != HEAD
     run_relaxed(KERNELS["chain"], reverse)
 
 
-def test_a_relaxed_wait_needs_a_fence_behind_it() -> None:
+def test_a_relaxed_wait_needs_a_fence_after_it() -> None:
     source = KERNELS["chain"].replace("WAIT(done, pass);\n        AFTER();", "WAIT(done, pass);")
     assert source != KERNELS["chain"]
     with pytest.raises(simt.Fault, match=r"tcgen05\.fence::after_thread_sync is missing") as caught:

@@ -1,4 +1,4 @@
-"""Triton's kernels for sm_100a on the machine, against float64: tl.dot with pointers and with tensor descriptors."""
+"""Compare Triton kernels for sm_100a with float64: tl.dot with pointers, tensor descriptors, and scale factors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def specialized(a, b, c, M, N, K, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr):  
     [(torch.bfloat16, 64, 1e-4), (torch.float8_e4m3fn, 128, 1e-4), (torch.float32, 128, 0.2)],
     ids=["bf16", "fp8", "tf32"],
 )
-def test_a_product_with_pointers(dtype: torch.dtype, block_m: int, tolerance: float) -> None:
+def test_tl_dot_with_pointers(dtype: torch.dtype, block_m: int, tolerance: float) -> None:
     torch.manual_seed(0)
     with warpcheck.gpu("sm_100a") as gpu:
         a, b = (torch.randn(shape).to(dtype).cuda() for shape in ((128, 128), (128, 64)))
@@ -53,7 +53,7 @@ def test_a_product_with_pointers(dtype: torch.dtype, block_m: int, tolerance: fl
     assert not gpu.faults
 
 
-def test_a_persistent_kernel_with_specialized_warps() -> None:
+def test_a_persistent_kernel_with_warp_specialization() -> None:
     torch.manual_seed(0)
     with warpcheck.gpu("sm_100a") as gpu:
         triton.set_allocator(lambda size, _align, _stream: torch.empty(size, dtype=torch.int8, device="cuda"))
@@ -67,7 +67,7 @@ def test_a_persistent_kernel_with_specialized_warps() -> None:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def scaled(a, scale_a, b, scale_b, c, K, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Multiply numbers of 4 bits, two in a byte, with a scale factor for 16 of them."""
+    """Multiply 4-bit numbers, two per byte, with one scale factor per 16 numbers."""
     rows = tl.arange(0, BLOCK)
     acc = tl.zeros((BLOCK, BLOCK), tl.float32)
     for k in range(0, K, BLOCK_K):
@@ -81,8 +81,8 @@ def scaled(a, scale_a, b, scale_b, c, K, BLOCK: tl.constexpr, BLOCK_K: tl.conste
     tl.store(c + rows[:, None] * BLOCK + rows[None, :], acc)
 
 
-def test_a_product_with_scale_factors() -> None:
-    """In nvfp4: Triton stores the scale factors to tensor memory itself, in a layout of its own."""
+def test_tl_dot_scaled() -> None:
+    """The format is nvfp4. Triton itself stores the scale factors to tensor memory, in its own layout."""
     torch.manual_seed(0)
     sizes = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float64)
     numbers = torch.cat([sizes, -sizes])

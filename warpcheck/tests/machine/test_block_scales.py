@@ -1,7 +1,7 @@
-"""tcgen05.cp, and tcgen05.mma with scale factors and elements of 4 and 6 bits, as PTX ISA manual, 9.7.16, has them.
+"""Test tcgen05.cp, and tcgen05.mma with scale factors and elements of 4 and 6 bits (PTX ISA manual, 9.7.16).
 
-The manual and CUTLASS are the only witnesses of the layouts; the sums are those of Microsoft's MMA-Sim, which its
-authors compared with a B200.
+The layouts come from the manual and CUTLASS alone. The sums follow Microsoft's MMA-Sim, which its authors compared with
+a B200.
 """
 
 from __future__ import annotations
@@ -24,26 +24,29 @@ from warpcheck import simt
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(11)
 SHARED = 40 << 10
-B_AT, SCALES_AT = 16 << 10, 32 << 10
-SCALE_COLUMN, A_COLUMN = 256, 300
+B_OFFSET = 16 << 10
+SCALES_OFFSET = 32 << 10
+SCALE_COLUMN = 256
+A_COLUMN = 300
 CODES = {"e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5}
 WIDTHS = {"e4m3": 8, "e5m2": 8, "e2m3": 6, "e3m2": 6, "e2m1": 4}
 
 
 def table_of(name: str) -> Array:
-    """Return the number of each code."""
+    """Return a table from the codes of a type to their numbers."""
     if name == "e5m2":
         return (np.arange(256) << 8).astype(np.uint16).view(np.float16).astype(float)
     if name == "e4m3":
         codes = np.arange(128)
-        sizes = (codes % 8 / 8 + (codes >= 8)) * 2.0 ** (np.maximum(codes // 8, 1) - 7)
-        sizes[127] = math.nan
-        return np.concatenate([sizes, -sizes])
-    sizes = positive_numbers(name)
-    return np.concatenate([sizes, -sizes])
+        magnitudes = (codes % 8 / 8 + (codes >= 8)) * 2.0 ** (np.maximum(codes // 8, 1) - 7)
+        magnitudes[127] = math.nan
+        return np.concatenate([magnitudes, -magnitudes])
+    magnitudes = positive_numbers(name)
+    return np.concatenate([magnitudes, -magnitudes])
 
 
 def scale_table(name: str) -> Array:
+    """Return a table from the codes of a scale factor type to their numbers."""
     if name == "ue4m3":
         return np.abs(table_of("e4m3"))
     table = 2.0 ** (np.arange(256.0) - 127)
@@ -53,9 +56,9 @@ def scale_table(name: str) -> Array:
 
 @dataclass(frozen=True)
 class Case:
-    """One tcgen05.mma: its kind with its modifiers, the types of A and B, and the scale factors of a row.
+    """One tcgen05.mma: its kind with modifiers, the types of A and B, and the scale factors per row.
 
-    Its scale factors arrive by tcgen05.cp, or by tcgen05.st from a word for each lane and column.
+    The scale factors arrive through tcgen05.cp, or through tcgen05.st from one word per lane and column.
     """
 
     kind: str
@@ -118,7 +121,7 @@ def source(case: Case) -> str:
         scale_stores = "".join(f"ld.global.b32 %d{j}, [%rd2+{4 * j}];\n" for j in range(8))
         scale_stores += f"tcgen05.st.sync.aligned.32x32b.x8.b32 [%r6+{SCALE_COLUMN}], {words};"
     elif case.groups:
-        # One copy for the scale factors of A, and one for 128 columns of B.
+        # One copy brings the scale factors of A. Each further one brings those of 128 columns of B.
         for number in range(1 + (case.n + 127) // 128):
             copies += f"@%p2 tcgen05.cp.cta_group::1.32x128b.warpx4 [%r5+{SCALE_COLUMN + 4 * number}], %rd4;\n"
             copies += "add.u64 %rd4, %rd4, 32;\n"
@@ -201,7 +204,7 @@ ret;
 
 
 def pack(codes: Array, name: str, depth: int) -> Array:
-    """Return the 32 bytes of each row: as TMA pads elements of 4 and 6 bits, but for the kinds of 4 bits alone."""
+    """Return the 32 bytes of each row. Elements of 4 and 6 bits are padded as TMA does, except for the 4-bit kinds."""
     if depth == 64:
         pairs: Array = (codes[:, ::2] | codes[:, 1::2] << 4).astype(np.uint8)
         return pairs
@@ -209,7 +212,9 @@ def pack(codes: Array, name: str, depth: int) -> Array:
     packed = np.zeros((len(codes), 32), np.uint8)
     for row, values in enumerate(codes):
         for chunk in range(2):
-            word = sum(int(code) << width * place for place, code in enumerate(values[16 * chunk : 16 * chunk + 16]))
+            word = sum(
+                int(code) << width * position for position, code in enumerate(values[16 * chunk : 16 * chunk + 16])
+            )
             packed[row, 16 * chunk : 16 * chunk + 16] = np.frombuffer(word.to_bytes(16, "little"), np.uint8)
     return packed
 
@@ -220,19 +225,19 @@ def place(bits: Array, mode: int, start: int, image: Array) -> int:
 
 
 def place_scales(codes: Array, groups: int, first: int, start: int, image: Array) -> None:
-    """Put scale factors (rows, groups) into shared memory: 16 bytes for each of 32 lanes, four of them for a column."""
+    """Put scale factors (rows, groups) into shared memory: 16 bytes for each of 32 lanes, four bytes per column."""
     for row, values in enumerate(codes):
-        at = start + row // 128 * 512 + row % 32 * 16 + row % 128 // 32 * 4 + first
-        image[at : at + groups] = values
+        offset = start + row // 128 * 512 + row % 32 * 16 + row % 128 // 32 * 4 + first
+        image[offset : offset + groups] = values
 
 
-def power_of(value: float, least: int) -> int:
-    """Return the exponent of a number as a tensor core has it."""
-    return max(math.frexp(value)[1] - 1, least) if value else -126
+def power_of(value: float, min_exponent: int) -> int:
+    """Return the exponent of a number in a tensor core, where a subnormal number has the smallest normal exponent."""
+    return max(math.frexp(value)[1] - 1, min_exponent) if value else -126
 
 
 def rounded(terms: list[Fraction], power: int, fraction: int) -> np.float32:
-    """Return the sum of terms that are cut below 2**(power - fraction), cut to a float32."""
+    """Truncate the terms below 2**(power - fraction), and return their sum, truncated to float32."""
     unit = Fraction(2) ** (power - fraction)
     total = sum((math.trunc(term / unit) for term in terms), 0) * unit
     if not total:
@@ -244,7 +249,10 @@ def rounded(terms: list[Fraction], power: int, fraction: int) -> np.float32:
 def expected(
     case: Case, a: Array, b: Array, old: float, a_scales: Array, b_scales: Array, fraction: int = 0
 ) -> np.float32:
-    """Return one element of D as MMA-Sim adds it, or with terms cut another number of bits below the largest."""
+    """Return one element of D as MMA-Sim computes it.
+
+    `fraction` is the number of bits below the largest term that the sum keeps, instead of MMA-Sim's number.
+    """
     products = [Fraction(x) * Fraction(y) for x, y in zip(a, b, strict=True)]
     powers = [power_of(old, -126)]
     terms = [Fraction(old)]
@@ -254,20 +262,22 @@ def expected(
             factors = float(a_scales[first // block]), float(b_scales[first // block])
             terms.append(sum(products[first : first + 16], Fraction(0)) * Fraction(factors[0]) * Fraction(factors[1]))
             powers.append(sum(power_of(factor, -6 if case.scale == "ue4m3" else -127) for factor in factors))
+        # The 4-bit kinds keep 35 bits below the largest term.
         return rounded(terms, max(powers), fraction or 35)
-    least = {"e4m3": -6, "e5m2": -14, "e2m3": 0, "e3m2": -2, "e2m1": 0}
+    min_exponents = {"e4m3": -6, "e5m2": -14, "e2m3": 0, "e3m2": -2, "e2m1": 0}
     factor = Fraction(float(a_scales[0])) * Fraction(float(b_scales[0])) if case.groups else Fraction(1)
     for product, x, y in zip(products, a, b, strict=True):
         if product:
             terms.append(product * factor)
-            power = power_of(float(x), least[case.a]) + power_of(float(y), least[case.b])
+            power = power_of(float(x), min_exponents[case.a]) + power_of(float(y), min_exponents[case.b])
             powers.append(power + math.frexp(float(factor))[1] - 1)
+    # All other kinds keep 25 bits below the largest term.
     return rounded(terms, max(powers), fraction or 25)
 
 
 @dataclass
 class Operands:
-    """The codes and scale factors of a product, drawn at random, and what the kernel gets of them."""
+    """Random codes and scale factors of a product, and the arguments that the kernel gets for them."""
 
     image: Array
     d: Array
@@ -277,39 +287,41 @@ class Operands:
     factors: list[Array]
 
     def expected(self, case: Case, old: Array, row: int, column: int, fraction: int = 0) -> np.float32:
-        """Return an element of D; see ``expected``."""
+        """Return an element of D. See the function ``expected``."""
         a_scales, b_scales = self.factors
         number = float(old[row, column])
         return expected(case, self.a[row], self.b[column], number, a_scales[row], b_scales[column], fraction)
 
 
-def draw(case: Case, rng: np.random.Generator) -> Operands:
-    """Draw every finite number of the types, and scale factors around 1 or all that ue4m3 has."""
+def generate_operands(case: Case, rng: np.random.Generator) -> Operands:
+    """Choose from all finite numbers of the types, and scale factors around 1 or all of ue4m3."""
     codes = [
         rng.choice(np.flatnonzero(np.isfinite(table_of(name))), (rows, case.depth))
         for name, rows in ((case.a, 128), (case.b, case.n))
     ]
     low, high = (0, 127) if case.scale == "ue4m3" else (110, 140)
     scales = [rng.integers(low, high, (rows, max(case.groups, 1))) for rows in (128, case.n)]
-    image, d = aligned(SHARED, np.uint8), aligned((128, case.n), np.float32)
+    image = aligned(SHARED, np.uint8)
+    d = aligned((128, case.n), np.float32)
     d[:] = rng.standard_normal((128, case.n)) * 2.0 ** rng.integers(-20, 20, (128, case.n))
     descriptors = [
         place(pack(codes[0], case.a, case.depth), case.mode, 0, image),
-        place(pack(codes[1], case.b, case.depth), case.mode, B_AT, image),
-        SCALES_AT >> 4 | (128 >> 4) << 32 | 1 << 46,
+        place(pack(codes[1], case.b, case.depth), case.mode, B_OFFSET, image),
+        SCALES_OFFSET >> 4 | (128 >> 4) << 32 | 1 << 46,
     ]
     if case.groups:
-        place_scales(scales[0], case.groups, case.ids[0], SCALES_AT, image)
-        place_scales(scales[1], case.groups, case.ids[1], SCALES_AT + 512, image)
-    signs = [(-1) ** (case.negates >> which & 1) for which in range(2)]
+        place_scales(scales[0], case.groups, case.ids[0], SCALES_OFFSET, image)
+        place_scales(scales[1], case.groups, case.ids[1], SCALES_OFFSET + 512, image)
+    signs = [(-1) ** (case.negates >> operand & 1) for operand in range(2)]
     a, b = (table_of(name)[code] * sign for name, code, sign in zip((case.a, case.b), codes, signs, strict=True))
     return Operands(image, d, descriptors, a, b, [scale_table(case.scale)[code] for code in scales])
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind}-{case.a}-{case.b}-{case.n}")
-def test_products(case: Case) -> None:
-    operands = draw(case, RNG)
-    image, d = operands.image, operands.d
+def test_elements_of_d_equal_those_of_mma_sim(case: Case) -> None:
+    operands = generate_operands(case, RNG)
+    image = operands.image
+    d = operands.d
     old = d.copy()
     simt.load(source(case)).launch(
         "k",
@@ -318,7 +330,8 @@ def test_products(case: Case) -> None:
         args=[image.ctypes.data, d.ctypes.data, *operands.descriptors],
         buffers=[buffer("a", image), buffer("d", d)],
     )
-    a, b = operands.a, operands.b
+    a = operands.a
+    b = operands.b
     if case.groups:
         a, b = (
             numbers * np.repeat(factors, case.depth // case.groups, 1)
@@ -330,7 +343,7 @@ def test_products(case: Case) -> None:
         assert d[row, column] == operands.expected(case, old, row, column), (row, column)
 
 
-# Rows and bytes of a copy, and the lanes that get a row.
+# For each shape of tcgen05.cp: its rows, the bytes of a row, and the lanes that receive a row.
 LANES: dict[str, tuple[int, int, Callable[[int], list[int]]]] = {
     "128x256b": (128, 32, lambda row: [row]),
     "128x128b": (128, 16, lambda row: [row]),
@@ -394,12 +407,13 @@ ret;
 """
 
 
-# Without swizzle: eight rows of 16 bytes are contiguous, the next eight 128 bytes away, the other half 2048.
+# Without a swizzle, eight rows of 16 bytes are contiguous. The next eight rows are 128 bytes away, and the second half
+# of each row is 2048 bytes away.
 COPY_DESCRIPTOR = (2048 >> 4) << 16 | (128 >> 4) << 32 | 1 << 46
 
 
 def copy_source(shape: str, format_bits: int) -> str:
-    """Return a kernel that copies to tensor memory full of 0x77, and stores what it has then."""
+    """Return a kernel that fills tensor memory with 0x77, copies to it, and stores its contents."""
     name = shape + {0: "", 4: ".b8x16.b4x16_p64", 6: ".b8x16.b6x16_p32"}[format_bits]
     quads = [f"ld.global.v4.b32 {{%d0, %d1, %d2, %d3}}, [%rd1+{16 * n}];\n" for n in range(4)]
     quads = [f"{load}st.shared.v4.b32 [%r3+{16 * n}], {{%d0, %d1, %d2, %d3}};\n" for n, load in enumerate(quads)]
@@ -413,9 +427,10 @@ def copy_source(shape: str, format_bits: int) -> str:
 
 @pytest.mark.parametrize("format_bits", [0, 4, 6])
 @pytest.mark.parametrize("shape", LANES)
-def test_copies(shape: str, format_bits: int) -> None:
+def test_tcgen05_cp_puts_rows_into_lanes(shape: str, format_bits: int) -> None:
     rows, size, lanes_of = LANES[shape]
-    image, d = aligned(8192, np.uint8), aligned((128, 32), np.uint8)
+    image = aligned(8192, np.uint8)
+    d = aligned((128, 32), np.uint8)
     image[:] = RNG.integers(0, 256, 8192)
     simt.load(copy_source(shape, format_bits)).launch(
         "k",
@@ -424,7 +439,7 @@ def test_copies(shape: str, format_bits: int) -> None:
         args=[image.ctypes.data, d.ctypes.data, COPY_DESCRIPTOR],
         buffers=[buffer("a", image), buffer("d", d)],
     )
-    wanted = np.full((128, 32), 0x77, np.uint8)
+    expected_lanes = np.full((128, 32), 0x77, np.uint8)
     for row in range(rows):
         chunks = [image[16 * row + half : 16 * row + half + 16] for half in range(0, 128 * size, 2048)]
         if format_bits:
@@ -432,5 +447,5 @@ def test_copies(shape: str, format_bits: int) -> None:
             mask = (1 << format_bits) - 1
             chunks = [np.array([word >> format_bits * n & mask for n in range(16)], np.uint8) for word in words]
         for lane in lanes_of(row):
-            wanted[lane, :size] = np.concatenate(chunks)
-    np.testing.assert_array_equal(d, wanted)
+            expected_lanes[lane, :size] = np.concatenate(chunks)
+    np.testing.assert_array_equal(d, expected_lanes)

@@ -1,4 +1,4 @@
-"""Bulk and tensor copies on the PTX machine, against a plain model."""
+"""Compare bulk and tensor copies on the PTX machine with a plain model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from machine.boxes import Case, Words, loaded, stored
 from machine.bulk_kernels import CLUSTER, MAPS, aligned_bytes, compiled, run_bulk
-from machine.bulk_loads import five, load, tensor
+from machine.bulk_loads import load, pad_coordinates, tensor
 from warpcheck import simt
 from warpcheck.frontends import cuda
 from warpcheck.simt import Fault
@@ -32,50 +32,55 @@ CASES = [
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_load_puts_each_element_where_the_model_does(reverse: bool) -> None:
+def test_a_load_equals_that_of_the_model(reverse: bool) -> None:
     for case in CASES:
         _, out, memory = load(case, reverse=reverse)
         np.testing.assert_array_equal(out, loaded(case, memory), str(case))
 
 
-def test_a_store_writes_what_lies_inside() -> None:
+def test_a_store_writes_only_elements_inside_the_tensor() -> None:
     for case in CASES:
         if not case.fill and min(case.coords) >= 0:
             tile = aligned_bytes(case.shared)
             tile.view(np.uint16)[:] = np.arange(1, case.shared // 2 + 1)
             memory = aligned_bytes(case.nbytes)
-            args = [case.map(memory.ctypes.data), tile, case.shared, case.at, 32, *five(case)]
+            args = [case.map(memory.ctypes.data), tile, case.shared, case.at, 32, *pad_coordinates(case)]
             launch = run_bulk(f"store{case.rank}", args, buffers=[tensor(memory)])
             np.testing.assert_array_equal(memory, stored(case, np.zeros_like(memory), tile), str(case))
             assert (launch.totals.bulk_store_requests, launch.totals.bulk_store_bytes) == (1, case.total)
 
 
 ROW = 128  # bytes of a row of 64 halves
-PITCH = 1 << 18  # bytes from one row to the next, of which 2^30 are more than the addresses of a process
-MANY, ALL = 1 << 30, (1 << 31) - 1
-# The extents and strides of the axes behind the first, and where the tensor begins.
+PITCH = 1 << 18  # bytes from one row to the next. 2^30 rows exceed the address space of a process.
+LARGE_EXTENT = 1 << 30
+MAX_EXTENT = (1 << 31) - 1
+# The extents and strides of all axes but the first, and the offset of the tensor's base address.
 RAGGED = {
-    "begins in front of address 0": ((MANY, ALL), (PITCH, PITCH), -MANY * PITCH),
-    "has an axis of 2^64 bytes": ((MANY, ALL, ALL), (PITCH, (1 << 34) - PITCH, PITCH), 0),
+    "begins in front of address 0": ((LARGE_EXTENT, MAX_EXTENT), (PITCH, PITCH), -LARGE_EXTENT * PITCH),
+    "has an axis of 2^64 bytes": ((LARGE_EXTENT, MAX_EXTENT, MAX_EXTENT), (PITCH, (1 << 34) - PITCH, PITCH), 0),
 }
 
 
-@pytest.mark.parametrize("tensor_that", RAGGED)
-def test_the_box_of_a_ragged_tensor_ends_with_its_sequence(tensor_that: str) -> None:
-    """The coordinate 2^30 - n leaves n rows inside; the others cancel the 2^30 rows, because addresses wrap around.
+@pytest.mark.parametrize("layout", RAGGED)
+def test_the_box_of_a_ragged_tensor_ends_with_its_sequence(layout: str) -> None:
+    """The coordinate 2^30 - n leaves n rows inside the tensor. The other coordinates cancel the 2^30 rows, because
+    addresses wrap around.
 
-    QuACK and FlashAttention copy sequences of variable length in this way.
+    QuACK and FlashAttention use this trick to copy sequences of variable length.
     """
-    extents, strides, start = RAGGED[tensor_that]
+    extents, strides, start = RAGGED[layout]
     first, length = 5, 3
-    memory, out = aligned_bytes(10 * PITCH), np.zeros(4 * ROW, np.uint8)
+    memory = aligned_bytes(10 * PITCH)
+    out = np.zeros(4 * ROW, np.uint8)
     rows = memory.reshape(10, PITCH)[:, :ROW]
     rows[:] = np.arange(1, 11)[:, None]
-    base = (memory.ctypes.data + start) % (1 << 57)  # CuTe writes that many bits of an address into a tensor map
-    box, steps = (64, 4, *(1 for _ in extents[1:])), (1, *(1 for _ in extents))
+    base = (memory.ctypes.data + start) % (1 << 57)  # CuTe writes 57 bits of an address into a tensor map
+    box = (64, 4, *(1 for _ in extents[1:]))
+    steps = (1, *(1 for _ in extents))
     ragged = TensorMap(ELEMENT_TYPES[6], base, (64, *extents), strides, box, steps).encode()
-    coordinates = [0, MANY - length, *([] if start else [MANY]), first + length, 0, 0]
-    name, args = f"load{len(box)}", [ragged, out, out.nbytes, 0, out.nbytes, *coordinates[:5]]
+    coordinates = [0, LARGE_EXTENT - length, *([] if start else [LARGE_EXTENT]), first + length, 0, 0]
+    name = f"load{len(box)}"
+    args = [ragged, out, out.nbytes, 0, out.nbytes, *coordinates[:5]]
     run_bulk(name, args, buffers=[tensor(memory)])
     np.testing.assert_array_equal(out.reshape(4, ROW)[:3], rows[first : first + length])
     assert not out[3 * ROW :].any()
@@ -84,24 +89,26 @@ def test_the_box_of_a_ragged_tensor_ends_with_its_sequence(tensor_that: str) -> 
     assert caught.value.kind == simt.FaultKind.OUT_OF_BOUNDS
 
 
-def test_a_box_counts_once_with_the_sectors_inside_the_tensor() -> None:
+def test_a_box_is_one_request_with_the_sectors_inside_the_tensor() -> None:
     launch, _, _ = load(Case(6, [64, 40], [32, 4], [48, 38]))
     totals = launch.totals
     assert (totals.bulk_load_requests, totals.bulk_load_bytes) == (1, 256)
     assert totals.bulk_load_sectors == 2  # two rows of 16 halves
     assert totals.global_load_requests == 0
-    (sample,) = (one for one in launch.accesses if "bulk" in one.instruction)
+    (sample,) = (access for access in launch.accesses if "bulk" in access.instruction)
     assert (sample.buffer, sample.requests, sample.sectors, sample.lanes * sample.bytes) == ("x", 1, 2, 256)
 
 
 def test_a_span_of_16_bytes() -> None:
-    out, source = np.zeros(16, np.uint8), aligned_bytes(32)
+    out = np.zeros(16, np.uint8)
+    source = aligned_bytes(32)
     source[:] = np.arange(32)
     run_bulk("fetch", [out, source[16:], 16, 48, 0, 1])
     np.testing.assert_array_equal(out, np.arange(16, 32))
 
 
-F16, F32 = np.float16, np.float32
+F16 = np.float16
+F32 = np.float32
 REDUCTIONS: dict[str, tuple[Any, Any]] = {
     "add_f32": (F32, np.add),
     "add_f64": (np.float64, np.add),
@@ -111,8 +118,8 @@ REDUCTIONS: dict[str, tuple[Any, Any]] = {
     "min_s32": (np.int32, np.minimum),
     "max_u32": (np.uint32, np.maximum),
     "max_s64": (np.int64, np.maximum),
-    "inc_u32": (np.uint32, lambda old, most: np.where(old >= most, 0, old + 1)),
-    "dec_u32": (np.uint32, lambda old, most: np.where((old == 0) | (old > most), most, old - 1)),
+    "inc_u32": (np.uint32, lambda old, limit: np.where(old >= limit, 0, old + 1)),
+    "dec_u32": (np.uint32, lambda old, limit: np.where((old == 0) | (old > limit), limit, old - 1)),
     "and_b32": (np.uint32, np.bitwise_and),
     "xor_b64": (np.uint64, np.bitwise_xor),
 }
@@ -122,7 +129,8 @@ REDUCTIONS: dict[str, tuple[Any, Any]] = {
 def test_a_reduction_of_a_span(form: str) -> None:
     dtype, reduce = REDUCTIONS[form]
     random = np.random.default_rng(1)
-    old, new = aligned_bytes(256).view(dtype), aligned_bytes(256).view(dtype)
+    old = aligned_bytes(256).view(dtype)
+    new = aligned_bytes(256).view(dtype)
     for values in (old, new):
         if np.issubdtype(dtype, np.floating):
             values[:] = random.standard_normal(values.size) * 2.0 ** random.integers(-9, 9, values.size)
@@ -137,30 +145,35 @@ def test_a_reduction_of_a_span(form: str) -> None:
 
 def test_a_reduction_of_a_box_of_bfloat16() -> None:
     case = Case(9, [24, 4], [16, 2], [16, 1])
-    memory, tile = aligned_bytes(case.nbytes), aligned_bytes(case.shared)
+    memory = aligned_bytes(case.nbytes)
+    tile = aligned_bytes(case.shared)
     memory.view(np.uint16)[:] = 0x3F80  # 1
     tile.view(np.uint16)[:] = 0x3B80  # 1/256, half a unit in the last place of 1
     tile.view(np.uint16)[0] = 0x3B81
     run_bulk(
-        "store2_add", [case.map(memory.ctypes.data), tile, case.shared, 0, 1, *five(case)], buffers=[tensor(memory)]
+        "store2_add",
+        [case.map(memory.ctypes.data), tile, case.shared, 0, 1, *pad_coordinates(case)],
+        buffers=[tensor(memory)],
     )
     expected = np.full((4, 24), 0x3F80, np.uint16)
     expected[1, 16] = 0x3F81
     np.testing.assert_array_equal(memory.view(np.uint16).reshape(4, 24), expected)
 
 
-def test_a_store_of_all_lanes_is_one_and_a_reduction_is_one_of_each() -> None:
-    one = aligned_bytes(128).view(np.uint32)
-    one[:] = 1
+def test_equal_stores_of_all_lanes_count_once_but_each_lane_reduces() -> None:
+    ones = aligned_bytes(128).view(np.uint32)
+    ones[:] = 1
     for form, count in (("", 1), ("add_u32", 32)):
         out = aligned_bytes(128).view(np.uint32)
-        launch = run_bulk(f"span_{form}", [out, one, 128, 0, 32])
+        launch = run_bulk(f"span_{form}", [out, ones, 128, 0, 32])
         assert set(out) == {count}
         assert launch.totals.bulk_store_requests == count
 
 
 def spread(mode: int, **options: Any) -> tuple[simt.Launch, Words]:
-    source, out = aligned_bytes(256).view(np.uint32), np.zeros(128, np.uint32)
+    """Launch a cluster of two blocks that copy into each other's shared memory. Return what each block has received."""
+    source = aligned_bytes(256).view(np.uint32)
+    out = np.zeros(128, np.uint32)
     source[:] = np.arange(1000, 1064)
     box = Case(2, [32, 2], [32, 1], [0, 0])
     buffers = [simt.Buffer(n, a.ctypes.data, a.nbytes, 4, dtype="uint32") for n, a in (("x", source), ("out", out))]
@@ -175,9 +188,10 @@ def spread(mode: int, **options: Any) -> tuple[simt.Launch, Words]:
     [("b4x16", 3, 64), ("b4x16", 1, -32), ("b4x16_p64", 3, 128), ("b4x16_p64", 0, 0), ("b6x16_p32", 3, -128)],
 )
 def test_elements_of_4_and_6_bits(name: str, swizzle: int, x: int) -> None:
-    """Two elements of 4 bits have a byte, or sixteen elements have 16 bytes of shared memory, with a gap at the end."""
+    """In shared memory, a byte holds two packed elements of 4 bits, or 16 bytes hold sixteen padded elements."""
     kind = next(kind for kind in ELEMENT_TYPES if kind.name == name)
-    extents, rows = (256, 20), 8
+    extents = (256, 20)
+    rows = 8
     box = 64 if name == "b4x16" and swizzle < 3 else 128
     row_bytes = 256 * kind.stored // kind.packed
     memory = aligned_bytes(row_bytes * extents[1])
@@ -188,21 +202,21 @@ def test_elements_of_4_and_6_bits(name: str, swizzle: int, x: int) -> None:
     total = rows * box * kind.stored // kind.packed
     out = np.zeros(1024, np.uint8)
     run_bulk("load2", [descriptor, out, 1024, 0, total, x, 3, 0, 0, 0], buffers=[tensor(memory)])
-    chunk = 16 * kind.stored // kind.bytes  # bytes of the tensor in 16 of shared memory
+    chunk = 16 * kind.stored // kind.bytes  # the bytes of the tensor that fill 16 bytes of shared memory
     for row in range(rows):
         for column in range(0, width, 16):
-            at = row * pitch + column
-            at ^= (at >> 7 & (1 << swizzle) - 1) << 4
+            offset = row * pitch + column
+            offset ^= (offset >> 7 & (1 << swizzle) - 1) << 4
             first = x * kind.stored // kind.packed + column // 16 * chunk
             expected = memory[(3 + row) * row_bytes + first :][:chunk] if 0 <= first < row_bytes else np.zeros(chunk)
-            np.testing.assert_array_equal(out[at : at + chunk], expected)
+            np.testing.assert_array_equal(out[offset : offset + chunk], expected)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_copy_to_all_blocks_of_a_cluster_and_one_to_the_other(reverse: bool) -> None:
+def test_copies_to_all_blocks_and_to_one_other_block_of_a_cluster(reverse: bool) -> None:
     lane = np.arange(32)
-    launch, both = spread(0, reverse=reverse)
-    np.testing.assert_array_equal(both, np.broadcast_to(np.arange(1000, 1064).reshape(2, 32), (2, 2, 32)))
+    launch, received = spread(0, reverse=reverse)
+    np.testing.assert_array_equal(received, np.broadcast_to(np.arange(1000, 1064).reshape(2, 32), (2, 2, 32)))
     totals = launch.totals
     assert (totals.bulk_load_requests, totals.bulk_load_sectors, totals.multicast_sectors) == (2, 8, 8)
     np.testing.assert_array_equal(spread(1, reverse=reverse)[1][:, 0], [100 + lane, lane])
@@ -210,8 +224,10 @@ def test_a_copy_to_all_blocks_of_a_cluster_and_one_to_the_other(reverse: bool) -
 
 
 def make_map(source: str, **options: Any) -> tuple[Words, Words, bytes]:
-    """Copy a box with a map that a kernel makes. Return the tensor, the box, and the map."""
-    x, out, scratch = aligned_bytes(320).view(np.uint16), np.zeros(64, np.uint8), aligned_bytes(128)
+    """Copy a box with a tensor map that a kernel makes. Return the tensor, the box, and the map."""
+    x = aligned_bytes(320).view(np.uint16)
+    out = np.zeros(64, np.uint8)
+    scratch = aligned_bytes(128)
     x[:] = np.arange(160)
     buffers = [
         simt.Buffer("x", x.ctypes.data, x.nbytes, 1, dtype="bytes"),
@@ -223,19 +239,19 @@ def make_map(source: str, **options: Any) -> tuple[Words, Words, bytes]:
     return x, out, scratch.tobytes()
 
 
-MADE = Case(1, [24, 5], [16, 4], [16, 2], 1, steps=[1, 2], strides=[64])
+MAP_CASE = Case(1, [24, 5], [16, 4], [16, 2], 1, steps=[1, 2], strides=[64])
 
 
 def test_a_tensor_map_that_a_kernel_makes() -> None:
-    x, out, made = make_map(MAPS)
-    np.testing.assert_array_equal(out, loaded(MADE, x.view(np.uint8))[:64])
-    assert TensorMap.decode(made) == TensorMap.decode(MADE.map(x.ctypes.data))
+    x, out, encoded = make_map(MAPS)
+    np.testing.assert_array_equal(out, loaded(MAP_CASE, x.view(np.uint8))[:64])
+    assert TensorMap.decode(encoded) == TensorMap.decode(MAP_CASE.map(x.ctypes.data))
 
 
 def test_the_first_64_bytes_of_a_tensor_map_hold_its_fields() -> None:
-    """`cpasync.copy_tensormap` of the CuTe DSL stores no others."""
+    """`cpasync.copy_tensormap` of the CuTe DSL stores only these 64 bytes."""
     x, out, _ = make_map("#define WORDS 16\n" + MAPS, initialised=False)
-    np.testing.assert_array_equal(out, loaded(MADE, x.view(np.uint8))[:64])
+    np.testing.assert_array_equal(out, loaded(MAP_CASE, x.view(np.uint8))[:64])
     with pytest.raises(Fault, match="names a tensor map that is none"):
         make_map("#define WORDS 12\n" + MAPS, initialised=False)
 
@@ -272,8 +288,8 @@ def move_rows(rows: list[int], box_rows: int = 1, swizzle: int = 3) -> tuple[Wor
     maps = [encode_tiled(2, array.ctypes.data, (64, 16), [256], [32, box_rows], [1, 1], 0, swizzle) for array in (x, y)]
     module = simt.load(cuda.compile_kernel(FOUR_ROWS, "rows.cu", "move", "compute_100a").ptx, "rows.cu")
     buffers = [simt.Buffer(name, a.ctypes.data, a.nbytes, 1, dtype="bytes") for name, a in (("x", x), ("y", y))]
-    four = np.array(rows, np.int32).tobytes()
-    module.launch("move", grid=(1,), block=(32,), args=[*maps, 32, four, 512], buffers=buffers)
+    row_bytes = np.array(rows, np.int32).tobytes()
+    module.launch("move", grid=(1,), block=(32,), args=[*maps, 32, row_bytes, 512], buffers=buffers)
     return x, y
 
 
@@ -285,19 +301,19 @@ def test_a_swizzle_in_atoms_of_32_bytes() -> None:
     run_bulk("load2", [descriptor, out, 1024, 0, 1024, 0, 3, 0, 0, 0], buffers=[tensor(memory)])
     for row in range(8):
         for column in range(0, 128, 32):
-            at = 128 * row + (column ^ (row & 3) << 5)
-            np.testing.assert_array_equal(out[at : at + 32], memory[128 * (3 + row) + column :][:32])
+            offset = 128 * row + (column ^ (row & 3) << 5)
+            np.testing.assert_array_equal(out[offset : offset + 32], memory[128 * (3 + row) + column :][:32])
 
 
 @pytest.mark.parametrize("swizzle", [0, 3])
 def test_four_rows_are_gathered_and_scattered(swizzle: int) -> None:
-    """Row 16 is outside: a gather fills it with zeros, which row 9 gets, and a scatter leaves it out."""
+    """Row 16 is outside the tensor. The gather fills it with zeros, which row 9 gets. The scatter skips it."""
     x, y = move_rows([3, 9, 16, 15], swizzle=swizzle)
     expected = np.full_like(y, 7)
     expected[15, 32:], expected[9, 32:], expected[3, 32:] = x[3, 32:], 0, x[15, 32:]
     np.testing.assert_array_equal(y, expected)
 
 
-def test_the_box_of_four_rows_has_one() -> None:
+def test_gathering_four_rows_needs_a_box_of_one_row() -> None:
     with pytest.raises(simt.Fault, match="copies four rows with a tensor map whose box does not have one row"):
         move_rows([0, 1, 2, 3], box_rows=4)

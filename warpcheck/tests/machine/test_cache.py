@@ -1,4 +1,4 @@
-"""Compiled kernels as bytes: what is kept runs, and what others wrote into the cache is not believed."""
+"""Test the cache of compiled kernels: valid entries run, and malformed or damaged ones are compiled again."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ LOWERED = Lowered(
 )
 
 
-def test_a_kernel_survives_its_encoding() -> None:
+def test_decoding_an_encoded_kernel_returns_it() -> None:
     data = codec.encode(LOWERED, [b"machine", b"code"])
     decoded = codec.decode(data, compiler.CONSTANTS)
     assert decoded == (LOWERED, [b"machine", b"code"])
     assert codec.unseal(codec.seal(data)) == data
 
 
-def changed(**fields: object) -> bytes:
+def encode_with(**fields: object) -> bytes:
+    """Encode LOWERED with some fields of its header replaced."""
     data = codec.encode(LOWERED, [])
     header = json.loads(data[8:]) | fields
     text = json.dumps(header).encode()
@@ -53,25 +54,25 @@ MALFORMED = {
     "too_deep": (200_000).to_bytes(8, "little") + b"[" * 200_000,
     "a_list": (2).to_bytes(8, "little") + b"[]",
     "a_field_less": (2).to_bytes(8, "little") + b"{}",
-    "negative_size": changed(bytes=[-1, 0, 0]),
-    "huge_size": changed(bytes=[1 << 60, 0, 0]),
-    "a_float": changed(bytes=[640.0, 0, 0]),
-    "shared_is_a_list": changed(shared=[1]),
-    "no_such_space": changed(sites=[[99, 0, 4, 1, 0, 3, "ld", 9, 4, 0, 0, 0]]),
-    "no_parts": changed(sites=[[1, 0, 4, 0, 0, 3, "ld", 9, 4, 0, 0, 0]]),
-    "a_group_without_chunks": changed(sites=[[1, 0, 4, 1, 0, 3, "ld", 9, 16, 1, 0, 0]]),
-    "chunks_for_all_memory": changed(sites=[[1, 0, 4, 1, 0, 3, "ld", 9, 16, 1, 1 << 30, 0]]),
-    "a_group_of_no_bytes": changed(sites=[[1, 0, 4, 1, 0, 3, "ld", 9, 0, 1, 2, 0]]),
-    "text_for_a_list": changed(blocks="ab"),
-    "a_function_that_is_no_check": changed(checks=[["system", [0]]]),
-    "constants_less": changed(checks=[["access", [1]]]),
-    "symbols_are_numbers": changed(symbols=[1]),
-    "code_that_is_not_there": changed(code=[1]),
+    "negative_size": encode_with(bytes=[-1, 0, 0]),
+    "huge_size": encode_with(bytes=[1 << 60, 0, 0]),
+    "a_float": encode_with(bytes=[640.0, 0, 0]),
+    "shared_is_a_list": encode_with(shared=[1]),
+    "no_such_space": encode_with(sites=[[99, 0, 4, 1, 0, 3, "ld", 9, 4, 0, 0, 0]]),
+    "no_parts": encode_with(sites=[[1, 0, 4, 0, 0, 3, "ld", 9, 4, 0, 0, 0]]),
+    "a_group_without_chunks": encode_with(sites=[[1, 0, 4, 1, 0, 3, "ld", 9, 16, 1, 0, 0]]),
+    "chunks_for_all_memory": encode_with(sites=[[1, 0, 4, 1, 0, 3, "ld", 9, 16, 1, 1 << 30, 0]]),
+    "a_group_of_no_bytes": encode_with(sites=[[1, 0, 4, 1, 0, 3, "ld", 9, 0, 1, 2, 0]]),
+    "text_for_a_list": encode_with(blocks="ab"),
+    "a_function_that_is_no_check": encode_with(checks=[["system", [0]]]),
+    "constants_less": encode_with(checks=[["access", [1]]]),
+    "symbols_are_numbers": encode_with(symbols=[1]),
+    "code_that_is_not_there": encode_with(code=[1]),
 }
 
 
 @pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED.keys())
-def test_what_is_malformed_is_a_miss(data: bytes) -> None:
+def test_a_malformed_entry_is_a_miss(data: bytes) -> None:
     assert codec.decode(data, compiler.CONSTANTS) is None
 
 
@@ -79,32 +80,32 @@ SOURCE = """extern "C" __global__ void kernel(float* a) { a[threadIdx.x] = threa
 
 
 def launch(number: int) -> None:
-    """Compile and run a kernel as a new process does, from what the cache on disk has."""
+    """Compile and run a kernel like a new process, which has only the cache on disk."""
     compiler._schedule_code.cache_clear()
     compiler._copy_code.cache_clear()
     compiler._tensor_code.cache_clear()
     compiler._noinline_code.cache_clear()
     compiler._check_code.cache_clear()
     compiled, name = compile_ptx(SOURCE % number)
-    module = simt.Module(compiled.text, "kernel.cu")  # not the one that load remembers
+    module = simt.Module(compiled.text, "kernel.cu")  # simt.load would return the module of the last call
     out = aligned(32)
     module.launch(name, grid=(1,), block=(32,), args=[out.ctypes.data], buffers=[buffer("a", out)])
     assert out.tolist() == [number + lane for lane in range(32)]
 
 
-def test_a_damaged_cache_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_cache_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WARPCHECK_CACHE", str(tmp_path))
     launch(7)
-    kept = {path: path.read_bytes() for path in (tmp_path / "simt").glob("*/*")}
-    assert kept
-    for path, data in kept.items():
+    entries = {path: path.read_bytes() for path in (tmp_path / "simt").glob("*/*")}
+    assert entries
+    for path, data in entries.items():
         path.write_bytes(data[: len(data) // 2])
     launch(7)
-    damaged = [path.name for path, data in kept.items() if path.read_bytes() != data]
+    damaged = [path.name for path, data in entries.items() if path.read_bytes() != data]
     assert damaged == []
 
 
-def test_a_kept_kernel_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cached_kernel_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WARPCHECK_CACHE", str(tmp_path))
     launch(8)
     monkeypatch.setattr(compiler, "KernelLowering", None)
@@ -123,14 +124,14 @@ print(compiler._key("kernel"))
 """
 
 
-def test_what_a_process_stores_is_keyed_by_the_sources_that_it_has_loaded(tmp_path: Path) -> None:
-    """An edit while a process runs must not leave its code of the old sources in the cache of the new ones."""
+def test_the_cache_key_covers_the_sources_that_the_process_has_loaded(tmp_path: Path) -> None:
+    """If sources change while a process runs, the process must not store its code under the key of the new sources."""
     shutil.copytree(PACKAGE, tmp_path / "warpcheck", ignore=shutil.ignore_patterns("__pycache__"))
 
     def key(*edited_while_it_runs: str) -> str:
-        run = [sys.executable, "-c", PRINT_KEY, *edited_while_it_runs]
+        command = [sys.executable, "-c", PRINT_KEY, *edited_while_it_runs]
         environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        return subprocess.run(run, env=environment, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
     before = key()
     assert key("runtime/memory.py") == before
@@ -144,19 +145,19 @@ REPEATED = """extern "C" __global__ void kernel(float* a, float b) {
 }"""
 
 
-def test_what_a_kernel_repeats_is_compiled_once() -> None:
+def test_repeated_instructions_share_compiled_code() -> None:
     kernels = [compile_ptx(REPEATED % (times * "sum = sum * b + 3.0f;")) for times in (4, 400)]
-    few, many = (
+    short, long = (
         KernelLowering(compiled.parsed, compiled.parsed.functions[name], OPS, SM_80).lower()
         for compiled, name in kernels
     )
-    assert sum(map(len, many.blocks)) > sum(map(len, few.blocks)) + 300
-    assert many.functions == few.functions
-    assert many.warp_bytes == few.warp_bytes
+    assert sum(map(len, long.blocks)) > sum(map(len, short.blocks)) + 300
+    assert long.functions == short.functions
+    assert long.warp_bytes == short.warp_bytes
 
 
 @pytest.mark.parametrize(
-    ("name", "is_what"),
+    ("name", "expected_kind"),
     [
         ("cp.async.ca.shared::cta.global", "copy"),
         ("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes", "bulk"),
@@ -166,6 +167,8 @@ def test_what_a_kernel_repeats_is_compiled_once() -> None:
         ("ld.global.f32", ""),
     ],
 )
-def test_what_a_site_is_by_the_words_of_its_instruction(name: str, is_what: str) -> None:
+def test_an_access_site_is_classified_by_its_instruction(name: str, expected_kind: str) -> None:
     site = AccessSite(Space.SHARED, Access.LOAD, 4, 1, 0, 3, name)
-    assert [kind for kind in ("copy", "bulk", "wgmma") if getattr(site, f"is_{kind}")] == [is_what] * bool(is_what)
+    assert [kind for kind in ("copy", "bulk", "wgmma") if getattr(site, f"is_{kind}")] == [expected_kind] * bool(
+        expected_kind
+    )

@@ -1,4 +1,4 @@
-"""Clusters of thread blocks: each other's shared memory, their barrier, what goes wrong with both; PTX for sm_90a."""
+"""Test clusters of thread blocks in PTX for sm_90a: distributed shared memory, cluster barriers, and their faults."""
 
 from __future__ import annotations
 
@@ -21,28 +21,31 @@ SYNC = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
 
 
 def launch(body: str, grid: Any = 2, threads: int = 32, cluster: Any = 2, size: int = 0, **options: Any) -> list[int]:
-    """Return what a kernel leaves in a word of each thread. ``s`` has 64 words, ``b`` is an mbarrier."""
+    """Launch a kernel, and return the word that each thread has stored.
+
+    ``s`` has 64 words of shared memory, and ``b`` is an mbarrier.
+    """
     shared = ".shared .align 16 .b32 s[64]; .shared .align 8 .b64 b;"
     text = f"{HEAD}.visible .entry kernel(.param .u64 to) {{\n{shared}\n{REGISTERS}\n{body}\nret;\n}}"
     grid, cluster = (extent if isinstance(extent, tuple) else (extent,) for extent in (grid, cluster))
     c = aligned(size or int(np.prod(grid)) * threads, np.uint32)
-    given = {"grid": grid, "block": (threads,), "args": [c.ctypes.data], "buffers": [buffer("c", c)], **options}
-    simt.load(text).launch("kernel", cluster=cluster, **given)
+    arguments = {"grid": grid, "block": (threads,), "args": [c.ctypes.data], "buffers": [buffer("c", c)], **options}
+    simt.load(text).launch("kernel", cluster=cluster, **arguments)
     return [int(value) for value in c]
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_where_a_block_lies(reverse: bool) -> None:
-    """Blocks of 4 x 4 in clusters of 2 x 2, each thread another special register."""
+def test_special_registers_give_the_position_in_a_cluster(reverse: bool) -> None:
+    """The grid has 4 x 4 blocks in clusters of 2 x 2. Each thread stores another special register."""
     names = ["clusterid.x", "clusterid.y", "nclusterid.x", "nclusterid.y", "cluster_ctaid.x", "cluster_ctaid.y"]
     names += ["cluster_nctaid.x", "cluster_nctaid.y", "cluster_ctarank", "cluster_nctarank", "cluster_nctaid.z"]
-    reads = "\n".join(f"setp.eq.u32 p, t, {at}; @p mov.u32 n, %{name};" for at, name in enumerate(names))
+    reads = "\n".join(f"setp.eq.u32 p, t, {thread}; @p mov.u32 n, %{name};" for thread, name in enumerate(names))
     body = f"""mov.u32 n, 0; {reads}
         mov.pred q, %is_explicit_cluster; setp.eq.u32 p, t, 11; @p selp.u32 n, 1, 0, q;
         mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y; mad.lo.u32 %r1, %r2, 4, %r1; mad.lo.u32 %r1, %r1, 32, t;
         ld.param.u64 out, [to]; mul.wide.u32 %rd1, %r1, 4; add.u64 out, out, %rd1; st.global.u32 [out], n;"""
-    found = np.array(launch(body, (4, 4), 32, (2, 2), reverse=reverse)).reshape(16, 32)[:, :12]
-    for block, values in enumerate(found.tolist()):
+    registers = np.array(launch(body, (4, 4), 32, (2, 2), reverse=reverse)).reshape(16, 32)[:, :12]
+    for block, values in enumerate(registers.tolist()):
         y, x = divmod(block, 4)
         assert values == [x // 2, y // 2, 2, 2, x % 2, y % 2, 2, 2, y % 2 * 2 + x % 2, 4, 1, 1]
 
@@ -58,22 +61,26 @@ SWAP = f"""
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_blocks_swap(reverse: bool) -> None:
-    """Three clusters, more than fit at once; what one block reads the other writes again after the barrier."""
+def test_blocks_of_a_cluster_swap_values(reverse: bool) -> None:
+    """After the barrier, each block overwrites the word that the other has read.
+
+    Three clusters are more than run at the same time.
+    """
+    # Each block stores 100 times its rank plus the thread, so block 0 reads 100 to 131.
     assert launch(SWAP, 6, reverse=reverse) == ([*range(100, 132), *range(32)]) * 3
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("gone", [0, 1])
-def test_a_barrier_of_the_cluster_that_is_missing(gone: int, reverse: bool) -> None:
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_missing_cluster_barrier_is_a_fault(index: int, reverse: bool) -> None:
     parts = SWAP.split(SYNC)
-    text = SYNC.join(parts[: gone + 1]) + "bar.sync 0;" + SYNC.join(parts[gone + 1 :])
+    text = SYNC.join(parts[: index + 1]) + "bar.sync 0;" + SYNC.join(parts[index + 1 :])
     with pytest.raises(simt.Fault) as caught:
         launch(text + SYNC, reverse=reverse)
     assert caught.value.kind in (FaultKind.RACE, FaultKind.UNINITIALIZED)
 
 
-def test_a_relaxed_arrival_orders_nothing() -> None:
+def test_a_relaxed_arrival_does_not_order_memory() -> None:
     relaxed = SYNC.replace("arrive", "arrive.relaxed")
     with pytest.raises(simt.Fault) as caught:
         launch(SWAP.replace(SYNC, relaxed))
@@ -83,7 +90,7 @@ def test_a_relaxed_arrival_orders_nothing() -> None:
     assert launch(SWAP.replace(SYNC, "fence.acq_rel.cluster; " + relaxed))[0] == 100
 
 
-def test_a_block_that_has_exited() -> None:
+def test_reading_from_a_block_that_has_exited_is_a_fault() -> None:
     body = (
         SWAP.rpartition(SYNC)[0]
         .replace("ld.shared::cluster", "@q bra late;\nld.shared::cluster")
@@ -99,8 +106,8 @@ def test_a_block_that_has_exited() -> None:
     assert "thread 0 of block 0 reads 4 bytes at s[0] (byte 0 of 256) of block 1, which has exited" in str(caught.value)
 
 
-def test_addresses() -> None:
-    """An address has the rank from bit 24 on, its own block's too; a generic one is as good."""
+def test_shared_cluster_addresses_hold_the_rank() -> None:
+    """An address in shared::cluster has the rank from bit 24 on, even for its own block. Generic addresses work."""
     body = """
         mapa.shared::cluster.u32 %r5, %r4, 3; sub.u32 %r6, %r5, %r4; shr.u32 %r6, %r6, 24; add.u32 n, me, %r6;
         getctarank.shared::cluster.u32 %r7, %r5; mad.lo.u32 n, %r7, 10, n;
@@ -116,8 +123,8 @@ def test_addresses() -> None:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_sum_over_a_cluster(reverse: bool) -> None:
-    """Each block adds its rank to a word of the first, by shared::cluster and by generic addresses, red and atom."""
+def test_blocks_add_to_the_shared_memory_of_the_first(reverse: bool) -> None:
+    """Each block adds its rank by red and atom, through shared::cluster and generic addresses."""
     body = f"""
         st.shared.u32 [%r4], 0;
         {SYNC}
@@ -145,7 +152,7 @@ wait: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [b], 0;
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_barrier_in_the_memory_of_another_block(reverse: bool) -> None:
+def test_an_mbarrier_in_another_block(reverse: bool) -> None:
     assert launch(REMOTE, reverse=reverse) == [*range(131, 99, -1), *range(31, -1, -1)]
     with pytest.raises(simt.Fault) as caught:
         launch(REMOTE.replace("wait.parity.acquire", "wait.parity.relaxed"), reverse=reverse)
@@ -153,8 +160,8 @@ def test_a_barrier_in_the_memory_of_another_block(reverse: bool) -> None:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_asynchronous_stores(reverse: bool) -> None:
-    """16 bytes of each thread to the other block, then 4 that are added; the barrier there counts them."""
+def test_st_async_and_red_async(reverse: bool) -> None:
+    """Each thread stores 16 bytes to the other block and then adds 4 bytes. The other block's mbarrier counts them."""
     body = f"""
         st.shared.u32 [%r4], 5; st.shared.u32 [%r4+132], 5;
         @r mbarrier.init.shared.b64 [b], 1;
@@ -175,7 +182,7 @@ def test_asynchronous_stores(reverse: bool) -> None:
     assert launch(body, 2, 28, reverse=reverse, size=64)[:56] == expected[0] + expected[1]
 
 
-def test_a_hang_of_a_cluster_is_told() -> None:
+def test_a_hang_names_the_barriers_of_both_blocks() -> None:
     body = """
         setp.eq.u32 p, me, 1;
         @p bra on;
@@ -193,13 +200,14 @@ def test_a_hang_of_a_cluster_is_told() -> None:
 
 
 def test_sixteen_blocks_with_all_their_shared_memory() -> None:
-    """The last word of each block goes round; a word more is out of bounds, in whatever block it would be."""
+    """Each block reads the last word of the next block. The word after it is out of bounds in every block."""
     body = f"""
         mov.u32 %r5, s; add.u32 %r5, %r5, 232440; st.shared.u32 [%r5], me;
         {SYNC}
         add.u32 other, me, 1; and.b32 other, other, 15; mapa.shared::cluster.u32 there, %r5, other;
         ld.shared::cluster.u32 n, [there]; st.global.u32 [out], n;
         {SYNC}"""
+    # A block of sm_90a has at most 227 KiB. `s` and `b` take 264 bytes of it, which alignment rounds up to 272.
     dynamic = 227 * 1024 - 272
     body = body.replace("232440", str(227 * 1024 - 16))
     assert launch(body, 16, 1, 16, shared=dynamic) == [*range(1, 16), 0]
@@ -208,18 +216,18 @@ def test_sixteen_blocks_with_all_their_shared_memory() -> None:
     assert caught.value.kind == FaultKind.OUT_OF_BOUNDS
 
 
-def test_a_sample_of_blocks_brings_their_clusters() -> None:
+def test_a_sample_of_blocks_runs_their_whole_clusters() -> None:
     """The sample is the block at (1, 1) of 4 x 4 blocks in clusters of 2 x 2."""
     body = """mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y; mad.lo.u32 %r1, %r2, 4, %r1; ld.param.u64 out, [to];
         mul.wide.u32 %rd1, %r1, 4; add.u64 out, out, %rd1; st.global.u32 [out], 1;"""
-    ran = launch(body, (4, 4), 1, (2, 2), blocks=[5])
-    assert [block for block, value in enumerate(ran) if value] == [0, 1, 4, 5]
+    words = launch(body, (4, 4), 1, (2, 2), blocks=[5])
+    assert [block for block, value in enumerate(words) if value] == [0, 1, 4, 5]
 
 
 @pytest.mark.parametrize(
     ("grid", "cluster", "message"),
     [(32, 17, "invalid cluster size: 17"), (3, 2, "a grid of 3 along x is not a multiple of the cluster's 2")],
 )
-def test_clusters_that_cannot_be(grid: int, cluster: int, message: str) -> None:
+def test_an_invalid_cluster_size_is_an_error(grid: int, cluster: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         launch(SWAP, grid, cluster=cluster)

@@ -1,4 +1,4 @@
-"""Requests, sectors, wavefronts, divergence: against what the access pattern says."""
+"""Compare requests, sectors, wavefronts, and divergence with values derived from the access pattern."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ WARPS = GRID * BLOCK // 32
 
 def launch(pattern: Pattern) -> simt.Launch:
     module, name = compile_ptx(pattern.source, pattern.name)
-    a, b = aligned(FLOATS), aligned(FLOATS)
-    args, buffers = [a.ctypes.data, b.ctypes.data], [buffer("a", a), buffer("b", b)]
+    a = aligned(FLOATS)
+    b = aligned(FLOATS)
+    args = [a.ctypes.data, b.ctypes.data]
+    buffers = [buffer("a", a), buffer("b", b)]
     return module.launch(name, grid=(GRID,), block=(BLOCK,), args=args, buffers=buffers)
 
 
@@ -33,19 +35,19 @@ def test_traffic_of_a_pattern(pattern: Pattern) -> None:
     assert totals.global_store_requests in (WARPS, 2 * WARPS)
 
 
-def test_bytes_and_ratios(run: Run) -> None:
+def test_bytes_and_sectors_per_request(run: Run) -> None:
     source = """__global__ void kernel(const float* a, float* b) {
         int i = blockIdx.x * blockDim.x + threadIdx.x;
         float x = a[8 * i];
         b[i] = x;
         if (i < 40) b[64 + i] = x;
     }"""
-    counted = run(source, 1, 64, aligned(512), aligned(128))
-    load, store = counted.lines[3], counted.lines[5]
+    report = run(source, 1, 64, aligned(512), aligned(128))
+    load, store = report.lines[3], report.lines[5]
     assert (load.global_load_requests, load.global_load_sectors, load.global_load_bytes) == (2, 64, 256)
     assert load.sectors_per_request == 32
     assert (store.global_store_requests, store.global_store_sectors, store.global_store_bytes) == (2, 5, 160)
-    assert counted.totals.sectors_per_request == (64 + 8 + 5) / 6
+    assert report.totals.sectors_per_request == (64 + 8 + 5) / 6
 
 
 @pytest.mark.parametrize(
@@ -54,14 +56,19 @@ def test_bytes_and_ratios(run: Run) -> None:
         ("i", 0),
         ("i + 1", 0),
         ("2 * i", 0),
+        # A request may touch 9 sectors: twice the 4 sectors that 128 bytes fill, and one more. The launch has two
+        # warps, each of which makes one request.
         ("4 * i", 2 * (16 - 9)),
         ("8 * i", 2 * (32 - 9)),
         ("i < 32 ? 8 * i : i", 32 - 9),
         ("i / 8 * 16 + i % 8 + 1", 0),
     ],
 )
-def test_single_requests_are_called_scattered(index: str, scattered: int, run: Run) -> None:
-    """Past twice the sectors that 128 bytes fill, and one: pieces of 32 bytes may lie anywhere."""
+def test_requests_that_touch_too_many_sectors_are_scattered(index: str, scattered: int, run: Run) -> None:
+    """A request is scattered beyond twice the sectors that 128 bytes fill, plus one.
+
+    Pieces of 32 bytes may be anywhere.
+    """
     source = f"""__global__ void kernel(const float* a, float* b) {{
         int i = threadIdx.x;
         b[i] = a[{index}];
@@ -70,8 +77,8 @@ def test_single_requests_are_called_scattered(index: str, scattered: int, run: R
     assert (load.scattered, store.scattered) == (scattered, 0)
 
 
-def test_accesses_that_are_read_late_have_the_names_of_their_launch() -> None:
-    """They are collected when they are read, which may be after another launch has renamed the buffer."""
+def test_accesses_keep_the_buffer_names_of_their_launch() -> None:
+    """Accesses are collected only when they are read. By then, another launch may have renamed the buffer."""
     module, name = compile_ptx("__global__ void kernel(float* a) { a[threadIdx.x] = 1; }")
     memory = simt.Memory()
     a = aligned(32)
@@ -80,20 +87,21 @@ def test_accesses_that_are_read_late_have_the_names_of_their_launch() -> None:
     assert [[access.buffer for access in launch.accesses] for launch in launches] == [["first"], ["second"]]
 
 
-def test_bank_conflicts_are_wavefronts_over_the_least(run: Run) -> None:
+def test_bank_conflicts_are_excess_wavefronts(run: Run) -> None:
     source = """__global__ void kernel(const float* a, float* b) {
         __shared__ float tile[32][32];
         tile[threadIdx.y][threadIdx.x] = a[32 * threadIdx.y + threadIdx.x];
         __syncthreads();
         b[32 * threadIdx.y + threadIdx.x] = tile[threadIdx.x][threadIdx.y];
     }"""
-    a, b = aligned((32, 32)), aligned((32, 32))
+    a = aligned((32, 32))
+    b = aligned((32, 32))
     a[...] = np.arange(1024).reshape(32, 32)
-    counted = run(source, 1, (32, 32), a, b)
+    report = run(source, 1, (32, 32), a, b)
     assert (b == a.T).all()
-    assert counted.lines[3].bank_conflicts_per_request == 0
-    assert counted.lines[5].bank_conflicts_per_request == 31
-    assert counted.totals.bank_conflicts == 32 * 31
+    assert report.lines[3].bank_conflicts_per_request == 0
+    assert report.lines[5].bank_conflicts_per_request == 31
+    assert report.totals.bank_conflicts == 32 * 31
 
 
 def test_divergence_and_instruction_classes(run: Run) -> None:
@@ -103,17 +111,17 @@ def test_divergence_and_instruction_classes(run: Run) -> None:
             v = v * v + 1;
         b[threadIdx.x] = v;
     }"""
-    counted = run(source, 1, 64, aligned(64), aligned(64), 100)
-    assert counted.totals.divergent_branches >= 2
-    assert counted.totals.branches > counted.totals.divergent_branches
-    loop = counted.lines[4]
+    report = run(source, 1, 64, aligned(64), aligned(64), 100)
+    assert report.totals.divergent_branches >= 2
+    assert report.totals.branches > report.totals.divergent_branches
+    loop = report.lines[4]
     assert loop.instructions["float32"] == 32 * 100 + 32 * 101
     assert 31 < loop.lanes_per_instruction < 32
-    assert counted.instructions == counted.totals.active_lanes
+    assert report.instructions == report.totals.active_lanes
 
 
 @pytest.mark.parametrize(
-    ("index", "met", "sectors"),
+    ("index", "same_address", "sectors"),
     [
         ("i", 1, 4),
         ("0", 1, 1),
@@ -123,34 +131,36 @@ def test_divergence_and_instruction_classes(run: Run) -> None:
         ("i < 20 ? 3 : i", 20, 22),
     ],
 )
-@pytest.mark.parametrize("where", ["out", "bins"])
-def test_lanes_of_an_atomic_that_meet_at_one_address(where: str, index: str, met: int, sectors: int, run: Run) -> None:
+@pytest.mark.parametrize("array", ["out", "bins"])
+def test_lanes_of_an_atomic_with_the_same_address(
+    array: str, index: str, same_address: int, sectors: int, run: Run
+) -> None:
     source = f"""__global__ void kernel(int* out) {{
         __shared__ int bins[32];
         bins[threadIdx.x % 32] = 0;
         __syncthreads();
         int i = threadIdx.x % 32;
-        atomicAdd(&{where}[{index}], i + 1);
+        atomicAdd(&{array}[{index}], i + 1);
     }}"""
-    counted = by_access(run(source, 1, 64, aligned(32, np.int32)).accesses)
-    (atomic,) = (one for one in counted if one.access == Access.ATOMIC)
-    assert (atomic.requests, atomic.same_address) == (2, 2 * met)
-    assert atomic.sectors == (2 * sectors if where == "out" else 0)
-    assert all(one.same_address == 0 for one in counted if one is not atomic)
+    accesses = by_access(run(source, 1, 64, aligned(32, np.int32)).accesses)
+    (atomic,) = (access for access in accesses if access.access == Access.ATOMIC)
+    assert (atomic.requests, atomic.same_address) == (2, 2 * same_address)
+    assert atomic.sectors == (2 * sectors if array == "out" else 0)
+    assert all(access.same_address == 0 for access in accesses if access is not atomic)
 
 
 def test_a_vector_access_is_one_request(run: Run) -> None:
     source = "__global__ void kernel(const float4* a, float4* b) { b[threadIdx.x] = a[threadIdx.x]; }"
-    counted = run(source, 1, 32, aligned(128), aligned(128))
-    assert (counted.totals.global_load_requests, counted.totals.global_load_sectors) == (1, 16)
-    assert (counted.totals.global_store_requests, counted.totals.global_store_sectors) == (1, 16)
+    report = run(source, 1, 32, aligned(128), aligned(128))
+    assert (report.totals.global_load_requests, report.totals.global_load_sectors) == (1, 16)
+    assert (report.totals.global_store_requests, report.totals.global_store_sectors) == (1, 16)
 
 
 def test_predicated_off_warps_make_no_request(run: Run) -> None:
     source = "__global__ void kernel(const float* a, float* b, int n) { if (threadIdx.x < n) b[threadIdx.x] = a[0]; }"
-    counted = run(source, 1, 256, aligned(1), aligned(256), 40)
-    assert counted.totals.global_load_requests == 2
-    assert counted.totals.global_store_requests == 2
+    report = run(source, 1, 256, aligned(1), aligned(256), 40)
+    assert report.totals.global_load_requests == 2
+    assert report.totals.global_store_requests == 2
 
 
 def test_counters_of_inlined_code_belong_to_the_callers_line(run: Run) -> None:
@@ -161,26 +171,27 @@ def test_counters_of_inlined_code_belong_to_the_callers_line(run: Run) -> None:
     }"""
     a = np.arange(32, dtype=np.float32).view(np.uint32) >> 16
     b = aligned(32)
-    counted = run(source, 1, 32, a.astype(np.uint16), b)
+    report = run(source, 1, 32, a.astype(np.uint16), b)
     assert (b == np.arange(32)).all()
-    assert max(counted.lines) <= 5
+    assert max(report.lines) <= 5
 
 
-def test_copies_of_an_access_are_one_and_tensors_are_apart(run: Run) -> None:
+def test_accesses_are_merged_per_source_line_and_tensor(run: Run) -> None:
     source = """__global__ void kernel(const float* a, float* b, const float* c, int n) {
         float sum = 0;
         for (int k = 0; k < n; k++) sum += a[8 * (32 * k + threadIdx.x)] * c[k];
         b[threadIdx.x] = sum;
     }"""
-    counted = run(source, 1, 32, aligned(256 * 10), aligned(32), aligned(10), 10)
-    found = [
-        (one.line, one.buffer, one.requests, one.sectors, one.least_sectors) for one in by_access(counted.accesses)
+    report = run(source, 1, 32, aligned(256 * 10), aligned(32), aligned(10), 10)
+    accesses = [
+        (access.line, access.buffer, access.requests, access.sectors, access.least_sectors)
+        for access in by_access(report.accesses)
     ]
-    assert found == [(3, "a", 10, 320, 40), (3, "c", 10, 10, 40), (4, "b", 1, 4, 4)]
-    assert len(counted.accesses) > 3, "the compiler has unrolled the loop"
+    assert accesses == [(3, "a", 10, 320, 40), (3, "c", 10, 10, 40), (4, "b", 1, 4, 4)]
+    assert len(report.accesses) > 3, "the compiler no longer unrolls the loop, so nothing is merged"
 
 
-def test_constants_and_parameters_are_no_traffic(run: Run) -> None:
+def test_constants_and_parameters_are_not_global_traffic(run: Run) -> None:
     source = """__constant__ float weights[64] = {1, 2, 3};
     struct S { float x[32]; };
     __global__ void kernel(float* c, S s) { c[threadIdx.x] = weights[threadIdx.x] + s.x[threadIdx.x]; }"""
@@ -194,7 +205,7 @@ def test_constants_and_parameters_are_no_traffic(run: Run) -> None:
 @pytest.mark.parametrize(
     ("index", "accesses"), [("x[0]", 1), ("threadIdx.x", 32), ("threadIdx.x / 8", 4), ("threadIdx.x % 2", 2)]
 )
-def test_constant_memory_makes_an_access_for_each_address(run: Run, index: str, accesses: int) -> None:
+def test_constant_memory_needs_one_access_per_distinct_address(run: Run, index: str, accesses: int) -> None:
     source = f"""__constant__ float weights[64] = {{1, 2, 3}};
     __global__ void kernel(float* c, const int* x) {{ c[threadIdx.x] = weights[{index}]; }}"""
     totals = run(source, 2, 32, aligned(32), aligned(1, np.int32)).totals
@@ -203,7 +214,7 @@ def test_constant_memory_makes_an_access_for_each_address(run: Run, index: str, 
 
 
 @pytest.mark.parametrize("mask", ["0xffffffffu", "0xffffu << (threadIdx.x & 16)"])
-def test_masks_of_half_warps_cost_a_turn_each(run: Run, mask: str) -> None:
+def test_shuffles_of_half_warps_count_each_lane_once(run: Run, mask: str) -> None:
     source = f"""__global__ void kernel(int* c) {{
         c[threadIdx.x] = __shfl_xor_sync({mask}, (int)threadIdx.x, 1);
     }}"""
@@ -213,7 +224,7 @@ def test_masks_of_half_warps_cost_a_turn_each(run: Run, mask: str) -> None:
     assert lines[2].instructions["warp and barrier"] == 32
 
 
-def test_asynchronous_copies_are_told_from_stores(run: Run) -> None:
+def test_asynchronous_copies_are_distinguished_from_stores(run: Run) -> None:
     source = """#include <cuda_pipeline.h>
 __global__ void kernel(const float4* x, float4* y) {
     __shared__ float4 copied[32], stored[64];
@@ -226,6 +237,10 @@ __global__ void kernel(const float4* x, float4* y) {
     y[threadIdx.x] = make_float4(a.x, b.y, c.z, a.w);
 }"""
     accesses = by_access(run(source, 1, 32, aligned(128), aligned(128)).accesses)
-    stores = {one.buffer: (one.least_wavefronts, one.asynchronous) for one in accesses if one.access == Access.STORE}
+    stores = {
+        access.buffer: (access.least_wavefronts, access.asynchronous)
+        for access in accesses
+        if access.access == Access.STORE
+    }
     assert stores["copied"] == (4, 4)
     assert stores["stored"] == (4, 0)

@@ -1,4 +1,4 @@
-"""The message of a deadlock in which another number of threads arrives at an mbarrier than it was initialized with."""
+"""Test messages about deadlocks at an mbarrier that receives more or fewer arrivals than its count."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ARRIVALS = {
 
 
 @pytest.mark.parametrize("name", ARRIVALS)
-def test_the_mbarrier_with_another_number_of_arrivals_comes_first(name: str) -> None:
+def test_a_deadlock_names_the_mbarrier_with_a_wrong_arrival_count(name: str) -> None:
     body, message, line = ARRIVALS[name]
     with pytest.raises(simt.Deadlock) as caught:
         launch(f".loc 1 9 1\n{START}{body}", 64)
@@ -31,8 +31,8 @@ def test_the_mbarrier_with_another_number_of_arrivals_comes_first(name: str) -> 
     assert caught.value.line == line
 
 
-def test_a_victim_is_not_blamed() -> None:
-    """Warp 0 waits for a barrier of the block, so it may be the one whose arrival lacks."""
+def test_an_mbarrier_whose_arriving_warp_is_blocked_is_not_blamed() -> None:
+    """Warp 0 is blocked at a barrier of the block, so it may be the warp that has yet to arrive."""
     body = f"setp.eq.u32 p, w, 0;\n@p bra away;\n{WAIT.replace('full+8', 'empty')}\naway: bar.sync 0;"
     with pytest.raises(simt.Deadlock) as caught:
         launch(START + body, 64)

@@ -1,4 +1,4 @@
-"""Programmatic dependent launch: what a grid may read before griddepcontrol.wait, and what the wait orders."""
+"""Test programmatic dependent launch: which reads may precede griddepcontrol.wait, and what the wait orders."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ BLOCKS, THREADS = 4, 32
 
 
 class Stream:
-    """Launches in order on shared shadow memory, as in one stream."""
+    """Launch kernels in order on the same shadow memory, as in one stream."""
 
     def __init__(self, reverse: int = 0) -> None:
         self.memory = Memory()
         self.reverse = reverse
-        self.a, self.b = aligned(BLOCKS * THREADS), aligned(BLOCKS * THREADS)
+        self.a = aligned(BLOCKS * THREADS)
+        self.b = aligned(BLOCKS * THREADS)
 
     def launch(self, body: str, *, overlaps: bool = True, **options: Any) -> simt.Launch:
         """Launch a kernel of (float* a, float* b) with this body, by default with the launch attribute."""
@@ -53,6 +54,7 @@ WAIT_READ_A = INDEX + "wait(); b[i] = a[i];"
 
 
 def find_race(stream: Stream, body: str, **options: Any) -> simt.Fault:
+    """Launch a kernel that must have a race, and return the fault."""
     with pytest.raises(simt.Fault) as caught:
         stream.launch(body, **options)
     assert caught.value.kind == FaultKind.RACE
@@ -67,7 +69,7 @@ def test_a_read_before_the_wait_is_a_race(reverse: int) -> None:
     assert message.endswith("that earlier launch may still run before griddepcontrol.wait")
 
 
-def test_a_read_behind_the_wait_is_ordered() -> None:
+def test_a_read_after_the_wait_is_ordered() -> None:
     stream = Stream()
     stream.launch(WRITE_A, overlaps=False)
     stream.launch(WAIT_READ_A)
@@ -80,11 +82,11 @@ def test_without_the_attribute_the_previous_launch_has_ended() -> None:
     stream.launch(READ_A, overlaps=False)
 
 
-def test_the_first_launch_overlaps_nothing() -> None:
+def test_the_first_launch_overlaps_no_other() -> None:
     Stream().launch(READ_A)
 
 
-def test_a_read_of_other_memory_before_the_wait() -> None:
+def test_reading_unrelated_memory_before_the_wait_is_no_race() -> None:
     stream = Stream()
     stream.launch(WRITE_A, overlaps=False)
     stream.launch(INDEX + "float v = b[i]; wait(); b[i] = a[i] + v;")
@@ -96,7 +98,7 @@ def test_a_write_before_the_wait_races_with_a_read_of_the_previous_launch() -> N
     find_race(stream, WRITE_A + "wait();")
 
 
-def test_two_writes_race() -> None:
+def test_writes_of_two_overlapping_launches_race() -> None:
     stream = Stream()
     stream.launch(WRITE_A, overlaps=False)
     find_race(stream, INDEX + "a[i] = 2 * i + 1; wait();")
@@ -116,7 +118,7 @@ def test_an_atomic_operation_of_the_previous_launch_races_with_a_plain_write() -
         INDEX + "if (threadIdx.x < 16) wait(); if (threadIdx.x < 16) b[i] = a[i];",
     ],
 )
-def test_the_wait_of_a_thread_orders_those_that_synchronize_with_it(body: str) -> None:
+def test_the_wait_of_a_thread_orders_threads_that_synchronize_with_it(body: str) -> None:
     stream = Stream()
     stream.launch(WRITE_A, overlaps=False)
     stream.launch(body)
@@ -130,7 +132,7 @@ def test_the_wait_of_a_thread_orders_those_that_synchronize_with_it(body: str) -
         INDEX + "__syncthreads(); if (threadIdx.x < 32) wait(); b[i] = a[i];",
     ],
 )
-def test_the_wait_of_a_thread_orders_no_other_thread(body: str) -> None:
+def test_the_wait_of_a_thread_does_not_order_unsynchronized_threads(body: str) -> None:
     stream = Stream()
     stream.launch(WRITE_A, overlaps=False)
     find_race(stream, body, grid=(2,), block=(64,))
@@ -147,7 +149,7 @@ def test_a_flag_passes_the_wait_to_another_block() -> None:
     find_race(stream, wait.replace("wait();", "") + read, grid=(2,), block=(1,))
 
 
-def test_a_launch_overlaps_all_launches_before_that_may_still_run() -> None:
+def test_a_launch_overlaps_all_earlier_launches_that_may_still_run() -> None:
     # The second launch lets the third one begin before it has waited for the first.
     early = INDEX + "launch_dependents(); wait(); b[i] = 1;"
     stream = Stream()
@@ -156,7 +158,7 @@ def test_a_launch_overlaps_all_launches_before_that_may_still_run() -> None:
     find_race(stream, INDEX + "float v = a[i]; wait(); b[i] = v;")
 
 
-def test_a_trigger_behind_the_wait_orders_the_launch_before() -> None:
+def test_a_trigger_after_the_wait_orders_the_launch_before_it() -> None:
     for trigger in ("launch_dependents();", ""):
         stream = Stream()
         stream.launch(WRITE_A, overlaps=False)
@@ -164,26 +166,26 @@ def test_a_trigger_behind_the_wait_orders_the_launch_before() -> None:
         stream.launch(INDEX + "float v = a[i]; wait(); b[i] = v;")
 
 
-def test_a_launch_that_does_not_wait_passes_nothing_on() -> None:
+def test_a_launch_without_a_wait_does_not_order_earlier_launches() -> None:
     stream = Stream()
     stream.launch(WRITE_A, overlaps=False)
     stream.launch(INDEX + "b[i] = 1;")
-    # This waits for the second launch, which may have ended before the first.
+    # The third launch waits for the second one, which may have ended before the first one.
     find_race(stream, WAIT_READ_A)
 
 
-def test_a_launch_without_the_attribute_orders_everything() -> None:
+def test_a_launch_without_the_attribute_orders_all_earlier_launches() -> None:
     stream = Stream()
     stream.launch(WRITE_A, overlaps=False)
     stream.launch(INDEX + "b[i] = 1;")
     stream.launch(READ_A, overlaps=False)
 
 
-def test_views_and_granules_that_differ_between_launches() -> None:
-    """The history of a byte survives, whatever buffers and widths of access the two launches have."""
-    wide = INDEX + "if (i < 32) reinterpret_cast<float4*>(a)[i] = make_float4(1, 2, 3, 4);"
-    narrow = INDEX + "reinterpret_cast<char*>(a)[i] = 1;"
-    for previous in (wide, narrow):
+def test_a_race_between_accesses_of_different_widths_and_views() -> None:
+    """The history of a byte survives when the next launch has other buffers and access widths."""
+    vector_store = INDEX + "if (i < 32) reinterpret_cast<float4*>(a)[i] = make_float4(1, 2, 3, 4);"
+    byte_store = INDEX + "reinterpret_cast<char*>(a)[i] = 1;"
+    for previous in (vector_store, byte_store):
         stream = Stream()
         stream.launch(previous, overlaps=False)
         stream.a = stream.a[5:40]
@@ -224,8 +226,9 @@ __global__ void read_late(const float* a, float* b) {{ wait(); b[threadIdx.x] = 
 """
 
 
-def test_the_front_end_of_cuda_passes_the_attribute_on() -> None:
-    a, b = torch.zeros(32), torch.zeros(32)
+def test_the_cuda_front_end_passes_the_launch_attribute() -> None:
+    a = torch.zeros(32)
+    b = torch.zeros(32)
     with warpcheck.gpu("sm_90a"):
         cuda.kernel(HOST_SOURCE, "write")[1, 32](a)
         cuda.kernel(HOST_SOURCE, "read_late", programmatic_stream_serialization=True)[1, 32](a, b)
@@ -237,14 +240,15 @@ def test_the_front_end_of_cuda_passes_the_attribute_on() -> None:
             cuda.kernel(HOST_SOURCE, "read_early", programmatic_stream_serialization=True)[1, 32](a, b)
 
 
-def test_triton_passes_launch_pdl_on() -> None:
-    a, b = torch.zeros(32), torch.zeros(32)
+def test_the_triton_front_end_passes_launch_pdl() -> None:
+    a = torch.zeros(32)
+    b = torch.zeros(32)
     with warpcheck.gpu("sm_90a"):
         write_ones[(1,)](a)
-        copy_behind_wait[(1,)](a, b, True, launch_pdl=True)
+        copy_after_wait[(1,)](a, b, True, launch_pdl=True)
         write_ones[(1,)](a)
         with pytest.raises(simt.Fault, match=r"that earlier launch may still run before griddepcontrol\.wait"):
-            copy_behind_wait[(1,)](a, b, False, launch_pdl=True)
+            copy_after_wait[(1,)](a, b, False, launch_pdl=True)
 
 
 @triton.jit
@@ -253,7 +257,7 @@ def write_ones(a):  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def copy_behind_wait(a, b, waits: tl.constexpr):  # type: ignore[no-untyped-def]
+def copy_after_wait(a, b, waits: tl.constexpr):  # type: ignore[no-untyped-def]
     i = tl.arange(0, 32)
     if waits:
         tl.extra.cuda.gdc_wait()

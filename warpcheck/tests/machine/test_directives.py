@@ -1,4 +1,4 @@
-"""The directives of a kernel that limit its launches; see simt.ptx.directives."""
+"""Test the directives of a kernel that limit its launches (`warpcheck.ptx.directives`)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from machine.programs import wrap
 from warpcheck import simt
 from warpcheck.ptx.directives import parse_directives
 
-Extents = tuple[int, ...]
+Extent = tuple[int, ...]
 
-REFUSED: dict[str, tuple[str, Extents, Extents, str]] = {
+REFUSED: dict[str, tuple[str, Extent, Extent, str]] = {
     "one thread more than maxntid": (
         ".maxntid 128",
         (129,),
@@ -46,7 +46,7 @@ REFUSED: dict[str, tuple[str, Extents, Extents, str]] = {
         "k has to be launched with the extents of a cluster",
     ),
 }
-ACCEPTED: dict[str, tuple[str, Extents, Extents]] = {
+ACCEPTED: dict[str, tuple[str, Extent, Extent]] = {
     "all the threads of maxntid": (".maxntid 128", (128,), ()),
     "another shape of as many threads as maxntid": (".maxntid 64, 2, 1", (8, 16), ()),
     "the threads of reqntid": (".reqntid 16, 8", (16, 8), ()),
@@ -58,24 +58,24 @@ ACCEPTED: dict[str, tuple[str, Extents, Extents]] = {
 }
 
 
-def launch(directives: str, block: Extents, cluster: Extents) -> None:
+def launch(directives: str, block: Extent, cluster: Extent) -> None:
     module = simt.load(wrap("ret;").replace("entry k()", f"entry k()\n{directives}\n"))
     module.launch("k", grid=(4,), block=block, cluster=cluster)
 
 
 @pytest.mark.parametrize(("directives", "block", "cluster", "reason"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_launch_against_a_directive_is_refused(
-    directives: str, block: Extents, cluster: Extents, reason: str
+def test_a_launch_that_violates_a_directive_is_an_error(
+    directives: str, block: Extent, cluster: Extent, reason: str
 ) -> None:
     with pytest.raises(ValueError, match=re.escape(reason)):
         launch(directives, block, cluster)
 
 
 @pytest.mark.parametrize(("directives", "block", "cluster"), ACCEPTED.values(), ids=ACCEPTED.keys())
-def test_a_launch_within_the_directives_runs(directives: str, block: Extents, cluster: Extents) -> None:
+def test_a_launch_within_the_directives_runs(directives: str, block: Extent, cluster: Extent) -> None:
     launch(directives, block, cluster)
 
 
-def test_directives_are_read_in_any_order_and_on_any_lines() -> None:
+def test_directives_are_parsed_in_any_order_and_across_lines() -> None:
     parsed = parse_directives("\n.minnctapersm 2 .maxnreg 64\n.maxntid 8,\n 4, 2 .explicitcluster")
     assert (parsed.maxntid, parsed.maxnreg, parsed.explicit_cluster, parsed.cluster) == (64, 64, True, ())

@@ -1,4 +1,4 @@
-"""The common cases of an access against the check of all cases: the same verdict and the same history."""
+"""Compare the fast path for common accesses with the full race check: same verdict, same history."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TURNS = 1000
 
 
 class Block:
-    """The records of a block that takes turns with another one, and a granule that both of them access."""
+    """The records of two blocks that take turns, and a granule that both of them access."""
 
     def __init__(self, rng: random.Random, converges: bool) -> None:
         self.rng = rng
@@ -58,7 +58,7 @@ class Block:
         return self.arrays[name].ctypes.data
 
     def begin_turn(self) -> None:
-        """Let the other block run, or this one again."""
+        """Let either of the two blocks run next."""
         self.launch.time += 1
         self.cta.block_number = self.rng.randrange(2)
         self.cta.turn_began = self.launch.time
@@ -68,7 +68,7 @@ class Block:
         self.launch.turn_count += 1
 
     def synchronize(self) -> None:
-        """Order some warps behind others, as barriers and __syncwarp do."""
+        """Order some warps after others, as barriers and __syncwarp do."""
         self.launch.time += 1
         vector_clock, vc_released, _ = self.clocks
         for warp in self.rng.sample(range(WARP_COUNT), self.rng.randint(1, WARP_COUNT)):
@@ -78,7 +78,7 @@ class Block:
             vc_released[self.rng.randrange(WARP_COUNT)] = self.launch.time
 
     def access(self, floor: int) -> str:
-        """Access the granule once. Return whether the fast path recorded it."""
+        """Access the granule once. Return the kind of access, and whether the fast path recorded it."""
         warp = self.rng.randrange(WARP_COUNT)
         lane = self.rng.randrange(3)
         site = self.rng.randrange(SITES)
@@ -107,7 +107,7 @@ class Block:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_fast_path_records_what_the_check_of_all_cases_records(seed: int) -> None:
+def test_the_fast_path_records_the_same_history_as_the_full_check(seed: int) -> None:
     rng = random.Random(seed)
     outcomes = Counter[str]()
     for _ in range(60):
@@ -119,19 +119,20 @@ def test_the_fast_path_records_what_the_check_of_all_cases_records(seed: int) ->
                 block.begin_turn()
             elif step < 0.4:
                 block.synchronize()
-            elif step < 0.45:  # the next launch, which begins with a turn
+            elif step < 0.45:  # begin the next launch, with a new turn
                 floor = block.launch.time
                 block.cta.block_began = 0
                 block.begin_turn()
             else:
                 outcomes[block.access(floor)] += 1
+    # The comparison proves nothing about a path that the random accesses never take.
     for kind in ("LOAD", "STORE"):
         for path in ("fast", "races", "slow"):
             assert outcomes[f"{kind} {path}"] > 3, outcomes
 
 
-def test_the_last_readers_of_a_granule_are_a_write_away() -> None:
-    """A write behind a barrier that all readers have passed is one of the common cases, and an earlier one is not."""
+def test_a_write_takes_the_fast_path_once_all_readers_are_ordered() -> None:
+    """A write after a barrier that all readers have passed is a common case. An earlier write is not."""
     block = Block(random.Random(0), converges=False)
     clock = block.clocks[0]
     warps = [WarpRecord(block.address_of("warps") + WARP.itemsize * index) for index in range(2)]

@@ -1,4 +1,4 @@
-"""How sentences about faults name what the learner wrote."""
+"""Test how messages of faults name arrays in shared memory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from warpcheck.runtime import fault_messages
         ("_ZZ4copyE5tiles", "tiles[32] (byte 128 of 1152)"),
     ],
 )
-def test_a_name_that_a_compiler_gave_is_not_told(symbol: str, place: str) -> None:
+def test_messages_omit_array_names_that_a_compiler_invented(symbol: str, place: str) -> None:
     site = AccessSite(Space.SHARED, Access.LOAD, 4, 1, 0, 0, "ld.shared.b32")
     assert fault_messages.describe_shared_offset(128, site, 1152, {symbol: range(0)}) == place
-    whose = "tiles" if "tiles" in symbol else "shared memory"
+    owner = "tiles" if "tiles" in symbol else "shared memory"
     assert (
         fault_messages.describe_shared_offset(-4, site, 1152, {symbol: range(0)})
-        == f"4 bytes before the beginning of {whose}"
+        == f"4 bytes before the beginning of {owner}"
     )

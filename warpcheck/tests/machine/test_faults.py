@@ -1,4 +1,4 @@
-"""Planted bugs: each is found, with its kind, its line and a sentence that says what is wrong."""
+"""Test planted bugs: each fault has the right kind, line, and message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ N = 1000  # floats in a, b, c
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_planted_bug(run: Run, bug: Bug) -> None:
+def test_a_planted_bug_is_reported(run: Run, bug: Bug) -> None:
     a, b, c = (aligned(N) for _ in range(3))
     a[:] = np.arange(N)
     with pytest.raises(simt.Fault, match=bug.message) as caught:
@@ -62,7 +62,7 @@ LOOP = """__global__ void kernel(const float* a, float* c) {{
     }}
     c[t] = sum;
 }}"""
-ACCUSED = {
+RACES = {
     "in the next pass of a loop": (
         LOOP.format(before="", between="", after=""),
         64,
@@ -117,9 +117,10 @@ ACCUSED = {
 }
 
 
-@pytest.mark.parametrize(("source", "block", "sentence"), ACCUSED.values(), ids=ACCUSED.keys())
-def test_race_names_the_other_access(run: Run, source: str, block: Any, sentence: str) -> None:
-    a, c = aligned(1024), aligned(1024)
+@pytest.mark.parametrize(("source", "block", "sentence"), RACES.values(), ids=RACES.keys())
+def test_a_race_names_the_other_access(run: Run, source: str, block: Any, sentence: str) -> None:
+    a = aligned(1024)
+    c = aligned(1024)
     a[:] = np.arange(1, 1025)
     with pytest.raises(simt.Fault, match=re.escape(sentence)) as caught:
         run(source, 1, block, a, c, *[32] * ("rows" in source))
@@ -127,7 +128,7 @@ def test_race_names_the_other_access(run: Run, source: str, block: Any, sentence
 
 
 @pytest.mark.parametrize("block", [(32, 8), (32, 32), (32, 1)])
-def test_place_that_is_never_written_is_no_race(run: Run, block: Any) -> None:
+def test_a_read_of_memory_that_is_never_written_is_no_race(run: Run, block: Any) -> None:
     with pytest.raises(simt.Fault, match="which nothing has written") as caught:
         run(TRANSPOSE.format(barrier="__syncthreads();"), 1, block, aligned(1024), aligned(1024), 31)
     fault = caught.value
@@ -135,7 +136,7 @@ def test_place_that_is_never_written_is_no_race(run: Run, block: Any) -> None:
     assert fault.thread == (31, 0, 0)
 
 
-def test_a_place_before_shared_memory_is_told_from_its_first_variable(run: Run) -> None:
+def test_an_address_before_shared_memory_is_relative_to_its_first_array(run: Run) -> None:
     source = """__global__ void kernel(float* c, int before) {
         __shared__ float tile[64], other[64];
         other[threadIdx.x] = tile[threadIdx.x] = 0;
@@ -146,13 +147,13 @@ def test_a_place_before_shared_memory_is_told_from_its_first_variable(run: Run) 
         run(source, 1, 64, aligned(64), 1)
 
 
-def test_a_tensor_that_nothing_has_written_may_be_the_wrong_argument(run: Run) -> None:
+def test_an_unwritten_tensor_hints_at_the_order_of_the_arguments(run: Run) -> None:
     source = "__global__ void kernel(const float* a, float* c) { c[threadIdx.x] = a[threadIdx.x]; }"
     with pytest.raises(simt.Fault, match=r"a\[0\], which nothing has written; .* the order of the arguments"):
         run(source, 1, 32, aligned(32), aligned(32), fresh=[0, 1])
 
 
-def test_race_elsewhere_does_not_explain_an_unwritten_place(run: Run) -> None:
+def test_an_unwritten_element_is_reported_despite_writes_to_others(run: Run) -> None:
     source = """__global__ void kernel(const float* a, float* c, int n) {
         __shared__ float s[64];
         if (threadIdx.x < 32) s[threadIdx.x] = a[threadIdx.x];
@@ -163,7 +164,7 @@ def test_race_elsewhere_does_not_explain_an_unwritten_place(run: Run) -> None:
         run(source, 1, 64, aligned(64), aligned(64), 0)
 
 
-def test_zero_written_too_late_is_a_race(run: Run) -> None:
+def test_a_zero_that_is_written_too_late_is_a_race(run: Run) -> None:
     source = """__global__ void kernel(float* c) {
         __shared__ float s[64];
         s[threadIdx.x] = 0;
@@ -174,7 +175,7 @@ def test_zero_written_too_late_is_a_race(run: Run) -> None:
     assert caught.value.kind == FaultKind.RACE
 
 
-BLOCKS = {
+BLOCK_RACES = {
     "two writers": (
         "b[threadIdx.x] = blockIdx.x;",
         "thread 0 of block 1 writes 4 bytes at b[0], which thread 0 of block 0 writes too in the same line: "
@@ -216,14 +217,15 @@ BLOCKS = {
 }
 
 
-@pytest.mark.parametrize(("body", "sentence"), BLOCKS.values(), ids=BLOCKS.keys())
-def test_race_of_two_blocks_names_both(run: Run, body: str, sentence: str) -> None:
-    a, c = aligned(64), aligned(64)
+@pytest.mark.parametrize(("body", "sentence"), BLOCK_RACES.values(), ids=BLOCK_RACES.keys())
+def test_a_race_between_blocks_names_both_blocks(run: Run, body: str, sentence: str) -> None:
+    a = aligned(64)
+    c = aligned(64)
     with pytest.raises(simt.Fault, match=re.escape(sentence)):
         run(f"__global__ void kernel(float* a, float* b) {{ {body} }}", 3, 64, a, c)
 
 
-def test_block_of_a_grid_has_its_coordinates(run: Run) -> None:
+def test_a_block_of_a_2d_grid_is_named_by_its_coordinates(run: Run) -> None:
     source = "__global__ void kernel(float* a) { a[blockIdx.x] = blockIdx.y; }"
     with pytest.raises(
         simt.Fault, match=re.escape("thread 0 of block (0, 1) writes 4 bytes at a[0], which thread 0 of block (0, 0)")
@@ -231,7 +233,7 @@ def test_block_of_a_grid_has_its_coordinates(run: Run) -> None:
         run(source, (3, 2), 1, aligned(8))
 
 
-def test_barrier_that_a_loop_goes_round(run: Run) -> None:
+def test_a_barrier_in_a_loop_with_unequal_trip_counts_is_a_fault(run: Run) -> None:
     source = """__global__ void kernel(const float* a, float* c, int n) {
         __shared__ float tile[128];
         int t = threadIdx.x;
@@ -256,7 +258,7 @@ def test_barrier_that_a_loop_goes_round(run: Run) -> None:
     assert caught.value.kind == FaultKind.BARRIER
 
 
-def test_array_that_was_meant_to_be_shared(run: Run) -> None:
+def test_an_unwritten_local_array_hints_at_a_missing_shared(run: Run) -> None:
     source = """__global__ void kernel(const float* a, float* c) {
         float s[64];
         s[threadIdx.x] = a[threadIdx.x];
@@ -269,7 +271,7 @@ def test_array_that_was_meant_to_be_shared(run: Run) -> None:
         run(source.replace("__syncthreads();", ""), 1, 64, aligned(64), aligned(64))
 
 
-def test_fault_names_block_thread_and_address(run: Run) -> None:
+def test_a_fault_has_its_block_thread_and_address(run: Run) -> None:
     source = """__global__ void kernel(float* a) {
         int i = (blockIdx.y * gridDim.x + blockIdx.x) * 12 + threadIdx.y * 4 + threadIdx.x;
         a[i] = 1;
@@ -282,7 +284,7 @@ def test_fault_names_block_thread_and_address(run: Run) -> None:
     assert fault.address == a.ctypes.data + 4 * 39
 
 
-def test_endless_loop_is_stopped_with_its_line(run: Run) -> None:
+def test_an_endless_loop_is_stopped_at_its_line(run: Run) -> None:
     source = """__global__ void kernel(volatile int* a) {
         a[0] = 0;
         while (a[0] == 0);
@@ -294,10 +296,11 @@ def test_endless_loop_is_stopped_with_its_line(run: Run) -> None:
     assert caught.value.message == "still running after 3,000,000 instructions: a loop that does not end?"
 
 
-def test_memory_is_remembered_over_launches(run: Run) -> None:
+def test_initialized_memory_stays_initialized_in_later_launches(run: Run) -> None:
     write = "__global__ void kernel(float* a, float* b) { a[threadIdx.x] = 1; }"
     read = "__global__ void kernel(float* a, float* b) { b[threadIdx.x] = a[threadIdx.x]; }"
-    a, b = aligned(64), aligned(64)
+    a = aligned(64)
+    b = aligned(64)
     memory = simt.Memory()
     run(write, 1, 32, a, b, fresh=[0], memory=memory)
     run(read, 1, 32, a, b, fresh=[0], memory=memory)
@@ -305,23 +308,24 @@ def test_memory_is_remembered_over_launches(run: Run) -> None:
         run(read, 1, 64, a, b, fresh=[0], memory=memory)
 
 
-def test_views_of_one_array_are_one_memory() -> None:
+def test_overlapping_views_share_their_memory() -> None:
     source = "__global__ void kernel(const float* a, float* b) { b[threadIdx.x] = a[threadIdx.x] + 1; }"
     module, name = compile_ptx(source)
-    whole = aligned(100)
-    left, right = whole[:70], whole[40:]
-    buffers = [buffer("left", left), buffer("right", right)]
+    array = aligned(100)
+    left_view = array[:70]
+    right_view = array[40:]
+    buffers = [buffer("left", left_view), buffer("right", right_view)]
     launch = module.launch(
-        name, grid=(1,), block=(30,), args=[left.ctypes.data, right.ctypes.data + 120], buffers=buffers
+        name, grid=(1,), block=(30,), args=[left_view.ctypes.data, right_view.ctypes.data + 120], buffers=buffers
     )
     assert launch.buffers_written["left"].sum() == 0
     assert launch.buffers_written["right"].reshape(-1, 4)[:, 0].nonzero()[0].tolist() == list(range(30, 60))
     with pytest.raises(simt.Fault, match=r"past the end of left and right \(100 float32\)"):
-        module.launch(name, grid=(1,), block=(61,), args=[right.ctypes.data] * 2, buffers=buffers)
+        module.launch(name, grid=(1,), block=(61,), args=[right_view.ctypes.data] * 2, buffers=buffers)
 
 
-def test_memory_has_the_name_that_the_latest_launch_gives_it(run: Run) -> None:
-    """Another kernel may have taken the same memory under another name."""
+def test_memory_has_the_buffer_name_of_the_latest_launch(run: Run) -> None:
+    """A previous kernel may have used the same memory under another name."""
     a = aligned(64)
     memory = simt.Memory()
     for name in ("c", "x"):
@@ -329,7 +333,7 @@ def test_memory_has_the_name_that_the_latest_launch_gives_it(run: Run) -> None:
         assert shadow.buffer.name == name
 
 
-def test_an_access_far_from_all_tensors_names_the_nearest(run: Run) -> None:
+def test_an_access_far_from_all_tensors_names_the_nearest_tensor(run: Run) -> None:
     source = "__global__ void kernel(float* a, long long i) { a[i] = 1; }"
     with pytest.raises(simt.Fault, match=r"where no tensor is; from the nearest one, a \(64 \w+\), it would be a\[9,"):
         run(source, 1, 1, aligned(64), 9_000_000_000)

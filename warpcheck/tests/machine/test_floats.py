@@ -1,4 +1,4 @@
-"""Float arithmetic, bit for bit where it is rounded correctly, within the manual's bounds elsewhere."""
+"""Compare float arithmetic bit for bit where it is correctly rounded, and within the manual's bounds elsewhere."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from machine import exact
-from machine.instructions import COUNT, RNG, TYPES, check, execute, same
+from machine.instructions import COUNT, RNG, TYPES, check, equal_bits, execute
 from machine.launching import aligned
 
 
-def flushed(value: Any) -> float:
+def flush(value: Any) -> float:
     return exact.flushed(float(value), "f32")
 
 
@@ -35,14 +35,14 @@ def test_fused_multiply_add_rounds_once() -> None:
     check("fma.rn.f32", "f32 f32 f32", "f32", lambda a, b, c: exact.fused(float(a), float(b), float(c), "f32", "rn"))
 
 
-def test_extremes_ignore_nan_and_order_zeros() -> None:
+def test_min_and_max_ignore_nan_and_order_zeros() -> None:
     check("min.f32", "f32 f32", "f32", lambda a, b: exact.extreme(float(a), float(b), True, ()))
     check("max.f32", "f32 f32", "f32", lambda a, b: exact.extreme(float(a), float(b), False, ()))
     check("max.NaN.f32", "f32 f32", "f32", lambda a, b: exact.extreme(float(a), float(b), False, ("NaN",)))
 
 
 def test_flush_to_zero() -> None:
-    check("add.ftz.f32", "f32 f32", "f32", lambda a, b: flushed(np.float32(flushed(a)) + np.float32(flushed(b))))
+    check("add.ftz.f32", "f32 f32", "f32", lambda a, b: flush(np.float32(flush(a)) + np.float32(flush(b))))
     check("mul.f32", "f32 f32", "f32", lambda a, b: np.float32(a) * np.float32(b))
 
 
@@ -62,49 +62,52 @@ def test_flush_to_zero() -> None:
         ("mul.ftz.f32", 2.0**100, 2.0**100, math.inf),
     ],
 )
-def test_just_below_the_least_normal_number(instruction: str, x: float, y: float, expected: float) -> None:
-    """An H200 gives 0, although the nearest subnormal is the least normal number."""
+def test_results_just_below_the_smallest_normal_number_are_flushed(
+    instruction: str, x: float, y: float, expected: float
+) -> None:
+    """An H200 returns 0 although the result rounds to the smallest normal number."""
     arrays = [aligned(COUNT), aligned(COUNT)]
-    arrays[0][:], arrays[1][:] = x, y
+    arrays[0][:] = x
+    arrays[1][:] = y
     (got,) = set(execute(instruction, ["f32", "f32"], "f32", arrays).view(np.uint32).tolist())
     assert got == int(np.float32(expected).view(np.uint32))
 
 
-def test_doubles_just_below_the_least_normal_float() -> None:
+def test_conversions_just_below_the_smallest_normal_float_are_flushed() -> None:
     array = aligned(COUNT, np.float64)
     array[:3] = (1 - 2.0**-24) * 2.0**-126, (1 - 2.0**-46) * 2.0**-126, -(2.0**-127)
     got = execute("cvt.rn.ftz.f32.f64", ["f64"], "f32", [array])
     assert got[:3].tolist() == [0.0, 2.0**-126, 0.0]
 
 
-def test_saturation() -> None:
+def test_saturation_clamps_to_0_and_1() -> None:
     check("add.sat.f32", "f32 f32", "f32", lambda a, b: 0.0 if math.isnan(a + b) else min(max(a + b, 0.0), 1.0) or 0.0)
 
 
 @pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "fma", "div"])
 def test_directed_rounding(name: str, mode: str) -> None:
-    """Also where the sum of a large and a small number, 1 and 1e-40, has more digits than float64."""
-    found = exact.rule(name, (mode, "f32"))
-    assert found is not None
-    kinds = " ".join(found.sources)
-    check(f"{name}.{mode}.f32", kinds, "f32", lambda *values: found.apply(*map(float, values)))
+    """The samples include sums of 1 and 1e-40, which float64 can't represent."""
+    rule = exact.rule(name, (mode, "f32"))
+    assert rule is not None
+    kinds = " ".join(rule.sources)
+    check(f"{name}.{mode}.f32", kinds, "f32", lambda *values: rule.apply(*map(float, values)))
 
 
 @pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
-def test_directed_roots(mode: str) -> None:
+def test_directed_rounding_of_square_roots(mode: str) -> None:
     def expected(a: float) -> float:
         if not (0 < float(a) < math.inf):
             return float(np.sqrt(a))
-        near = np.float32(math.sqrt(float(a)))
-        error = Fraction(float(near)) ** 2 - Fraction(float(a))
-        wrong = error < 0 if mode == "rp" else error > 0
-        return float(np.nextafter(near, np.float32(math.inf if mode == "rp" else 0))) if wrong else float(near)
+        root = np.float32(math.sqrt(float(a)))
+        error = Fraction(float(root)) ** 2 - Fraction(float(a))
+        is_beyond = error < 0 if mode == "rp" else error > 0
+        return float(np.nextafter(root, np.float32(math.inf if mode == "rp" else 0))) if is_beyond else float(root)
 
     check(f"sqrt.{mode}.f32", "f32", "f32", expected)
 
 
-# name, argument → exact value, error that the manual allows (relative, absolute)
+# For each instruction: the exact function, and the relative and absolute error that the manual allows.
 APPROXIMATIONS: dict[str, tuple[Callable[..., Any], float, float]] = {
     "rcp.approx.ftz.f32": (lambda x: 1 / x, 2.0**-23, 0),
     "sqrt.approx.f32": (np.sqrt, 2.0**-23, 0),
@@ -144,10 +147,10 @@ def test_approximations(name: str) -> None:
 def test_approximations_of_special_values(name: str, arguments: list[float], values: list[float]) -> None:
     x = aligned(COUNT)
     x[: len(arguments)] = arguments
-    assert same(execute(name, ["f32"], "f32", [x])[: len(arguments)], np.array(values, np.float32))
+    assert equal_bits(execute(name, ["f32"], "f32", [x])[: len(arguments)], np.array(values, np.float32))
 
 
-# Of float32: quiet and signaling ones, of both signs.
+# Quiet and signaling NaNs of float32, of both signs.
 NANS = [0x7FC00001, 0xFFC12345, 0x7F800001, 0x7FFFFFFF, 0xFF800002]
 
 
@@ -169,7 +172,7 @@ NANS = [0x7FC00001, 0xFFC12345, 0x7F800001, 0x7FFFFFFF, 0xFF800002]
         ("cvt.rni.f32.f32", 1),
     ],
 )
-def test_a_float_operation_makes_the_canonical_nan(instruction: str, sources: int) -> None:
+def test_an_operation_on_nan_returns_the_canonical_nan(instruction: str, sources: int) -> None:
     arrays = [aligned(COUNT, np.uint32) for _ in range(sources)]
     for array in arrays:
         array[:] = np.resize(NANS, COUNT)
@@ -180,13 +183,14 @@ def test_a_float_operation_makes_the_canonical_nan(instruction: str, sources: in
     ("instruction", "x", "y"),
     [("sub.f32", math.inf, math.inf), ("mul.f32", 0.0, -math.inf), ("div.rn.f32", 0.0, 0.0)],
 )
-def test_an_invalid_operation_makes_the_canonical_nan(instruction: str, x: float, y: float) -> None:
+def test_an_invalid_operation_returns_the_canonical_nan(instruction: str, x: float, y: float) -> None:
     arrays = [aligned(COUNT), aligned(COUNT)]
-    arrays[0][:], arrays[1][:] = x, y
+    arrays[0][:] = x
+    arrays[1][:] = y
     assert set(execute(instruction, ["f32", "f32"], "b32", arrays).tolist()) == {0x7FFFFFFF}
 
 
-def test_what_only_moves_a_nan_keeps_its_bits() -> None:
+def test_moving_a_nan_keeps_its_payload() -> None:
     array = aligned(COUNT, np.uint32)
     array[:] = np.resize(NANS, COUNT)
     np.testing.assert_array_equal(execute("mov.f32", ["b32"], "b32", [array]), array)
@@ -194,7 +198,7 @@ def test_what_only_moves_a_nan_keeps_its_bits() -> None:
     np.testing.assert_array_equal(execute("abs.f32", ["b32"], "b32", [array]), array & np.uint32(0x7FFFFFFF))
 
 
-def test_a_double_keeps_the_payload_of_a_nan() -> None:
+def test_float64_addition_keeps_the_payload_of_a_nan() -> None:
     array = aligned(COUNT, np.uint64)
     array[:] = np.resize([0x7FF8000000000001, 0xFFF8000012345678], COUNT)
     got = execute("add.f64 {d}, {0}, 0d3FF0000000000000;", ["b64"], "b64", [array])

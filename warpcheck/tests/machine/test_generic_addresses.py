@@ -1,4 +1,4 @@
-"""Pointers to shared, local, constant, and parameter memory that are used as generic addresses."""
+"""Test generic addresses that point to shared, local, constant, and parameter memory."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ LOCAL_FIRST = """
 @pytest.mark.parametrize(
     ("body", "factors"), [(SELECTED, (1, 2, 3)), (LOCAL_FIRST, (3, 1, 2))], ids=["selected", "local first"]
 )
-def test_one_load_of_several_spaces(run: Run, body: str, factors: tuple[int, ...]) -> None:
-    """A request may go to several state spaces, and the first one of an instruction may be to local memory."""
-    a, c = integers(), integers()
+def test_one_load_accesses_several_state_spaces(run: Run, body: str, factors: tuple[int, ...]) -> None:
+    """A request may access several state spaces, and an instruction's first request may access local memory."""
+    a = integers()
+    c = integers()
     launch = run(FUNCTIONS + HEAD + body, 1, 128, a, c, 128)
     assert c.tolist() == [t * factors[t % 3] for t in range(128)]
     (access,) = (access for access in launch.accesses if access.instruction == "ld.u32")
@@ -53,7 +54,8 @@ def test_one_load_of_several_spaces(run: Run, body: str, factors: tuple[int, ...
 
 
 def test_atomics_on_shared_and_global_memory(run: Run) -> None:
-    a, c = integers(), integers()
+    a = integers()
+    c = integers()
     c[:] = 0
     body = "if (t == 0) s[0] = 0; __syncthreads(); add(t % 4 ? s : c); __syncthreads(); if (t == 1) c[1] = s[0]; }"
     run(FUNCTIONS + HEAD + body, 1, 128, a, c, 128)
@@ -83,8 +85,8 @@ WINDOWS = """.version 8.4
 """
 
 
-def test_windows_of_state_spaces() -> None:
-    """PTX ISA, "Generic Addressing": parameters are in the window of global memory, constants are not."""
+def test_isspacep_distinguishes_the_windows() -> None:
+    """Parameters are in the window of global memory, and constants are not (PTX ISA, "Generic Addressing")."""
     spaces = ("const", "global", "shared", "local", "param::entry")
     lines = [WINDOWS]
     for index in range(1, 8):
@@ -96,6 +98,7 @@ def test_windows_of_state_spaces() -> None:
     simt.load("\n".join([*lines, "ret; }"])).launch(
         "kernel", grid=(1,), block=(1,), args=[c.ctypes.data], buffers=[buffer("c", c)]
     )
+    # Bit i of each result says whether the address is in spaces[i].
     assert c.tolist() == [0, 1, 1, 2, 4, 8, 2 + 16, 2]
 
 
@@ -119,7 +122,7 @@ def test_windows_of_state_spaces() -> None:
     ],
     ids=["shared", "local", "local of another thread", "parameters", "parameters written"],
 )
-def test_faults(run: Run, body: str, message: str) -> None:
+def test_generic_accesses_out_of_bounds_are_faults(run: Run, body: str, message: str) -> None:
     head = HEAD.replace("int n)", "int n, const __grid_constant__ S parameters)")
     source = f"struct S {{ int x[4]; }};{FUNCTIONS}{head}{body}"
     with pytest.raises(simt.Fault, match=message) as caught:
@@ -140,21 +143,22 @@ ret;
 """
 
 
-@pytest.mark.parametrize(("space", "place"), [("", "of the parameters of the kernel"), ("global.", r"c \(128 int32\)")])
-def test_a_tensor_may_lie_right_after_the_parameters(space: str, place: str) -> None:
-    """By chance. Compilers access tensors in global space, and parameters by generic addresses.
+@pytest.mark.parametrize(("space", "owner"), [("", "of the parameters of the kernel"), ("global.", r"c \(128 int32\)")])
+def test_an_access_past_a_tensor_behind_the_parameters_names_its_owner(space: str, owner: str) -> None:
+    """The host's allocator may place a tensor right behind the parameters.
 
-    The message names the tensor however far from the parameters the host's allocator placed it.
+    Compilers access tensors in global space, and parameters by generic addresses. The message names the tensor at
+    whatever distance from the parameters it is.
     """
     c = integers()
-    with pytest.raises(simt.Fault, match=rf"reads 4 bytes .*\b{place}") as caught:
+    with pytest.raises(simt.Fault, match=rf"reads 4 bytes .*\b{owner}") as caught:
         simt.load(NEAR_PARAMETERS.replace("SPACE", space)).launch(
             "kernel", grid=(1,), block=(1,), args=[c.ctypes.data, bytes(16)], buffers=[buffer("c", c)]
         )
     assert caught.value.kind == FaultKind.OUT_OF_BOUNDS
 
 
-def test_a_constant_is_read_only() -> None:
+def test_writing_to_a_constant_is_a_fault() -> None:
     with pytest.raises(simt.Fault, match=r"writes 4 bytes at table\[12\], a __constant__ variable, which is read-only"):
         simt.load(WINDOWS + "st.u32 [%rd2], 7; ret; }").launch(
             "kernel", grid=(1,), block=(1,), args=[0], buffers=[buffer("c", integers())]

@@ -1,7 +1,7 @@
-"""A convolution in Gluon as an implicit GEMM, whose loads are in im2col mode, against float64.
+"""Compare a convolution in Gluon, an implicit GEMM with loads in im2col mode, with float64.
 
-The structure is that of Triton's tutorial 13-conv-im2col: each row of A is a pixel of the output, and one load for each
-place of the filter and each block of channels brings the pixels of the input that are multiplied there.
+Its structure follows Triton's tutorial 13-conv-im2col: each row of A is an output pixel. For each filter position and
+each block of channels, one load brings the input pixels that are multiplied by that filter position.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ def convolve(  # type: ignore[no-untyped-def]
         done = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
         mbarrier.init(done, count=1)
     phase = 0
-    blocks_of_channels = gl.cdiv(C, BLOCK_K)
-    for k in range(R * S * blocks_of_channels):
-        channel = k % blocks_of_channels * BLOCK_K
-        place = k // blocks_of_channels
+    channel_blocks = gl.cdiv(C, BLOCK_K)
+    for k in range(R * S * channel_blocks):
+        channel = k % channel_blocks * BLOCK_K
+        tap = k // channel_blocks
         mbarrier.expect(full, image_map.block_type.nbytes + filter_map.block_type.nbytes)
-        offsets = [(place // S).to(tl.int16), (place % S).to(tl.int16)]
+        offsets = [(tap // S).to(tl.int16), (tap % S).to(tl.int16)]
         tma.async_load_im2col(image_map, [image, y, x, channel], offsets, full, smem_a)
-        # Behind the last channel are those of the next place: the image has zeros there.
-        tma.async_load(filter_map, [0, place * C + channel], full, smem_b)
+        # Past the last channel, the filter block holds weights of the next tap. The image is zero there.
+        tma.async_load(filter_map, [0, tap * C + channel], full, smem_b)
         mbarrier.wait(full, phase=phase)
         if IS_HOPPER:
             acc = warpgroup_mma(smem_a, smem_b.permute((1, 0)), acc, is_async=True, use_acc=k > 0)
@@ -88,7 +88,7 @@ def convolve(  # type: ignore[no-untyped-def]
     tma.store_wait(pendings=0)
 
 
-# The shape of the images (N, H, W, C), the filter's, the stride, and the padding.
+# The shapes of the images (N, H, W, C) and of the filter (R, S), the stride, and the padding.
 CASES = {
     "padded": ((2, 8, 10, 64), (3, 3), 1, 1),
     "strided": ((3, 9, 7, 64), (3, 3), 2, 1),
@@ -98,7 +98,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("architecture", ["sm_90a", "sm_100a"])
-def test_a_convolution(architecture: str, case: str) -> None:
+def test_the_convolution_equals_conv2d(architecture: str, case: str) -> None:
     torch.manual_seed(0)
     (images, height, width, channels), (filter_height, filter_width), stride, padding = CASES[case]
     block_m, block_n, block_k = (64 if architecture == "sm_90a" else 128), 64, 64
@@ -135,6 +135,6 @@ def test_a_convolution(architecture: str, case: str) -> None:
         nchw, kcrs = (tensor.cpu().double().permute(0, 3, 1, 2) for tensor in (image, weight))
         expected = torch.nn.functional.conv2d(nchw, kcrs, stride=stride, padding=padding).permute(0, 2, 3, 1)
         result = out.cpu().double().reshape(images, rows, columns, block_n)
-        # Half a unit in the last place of float16, and the rounding of the sum.
+        # The relative tolerance is half a unit in the last place of float16, plus the rounding of the accumulator.
         torch.testing.assert_close(result, expected, rtol=2**-11 + 1e-6, atol=1e-4)
     assert not gpu.faults

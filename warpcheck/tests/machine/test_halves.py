@@ -1,4 +1,4 @@
-"""Half precision: f16 and bf16, alone and in pairs."""
+"""Test half precision: f16 and bf16, alone and in pairs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from machine.instructions import COUNT, RNG, Array, check, execute, sources
 from machine.launching import aligned
 
 
-def test_flush_to_zero_of_halves_has_their_own_threshold() -> None:
-    def flushed_half(value: Any) -> Any:  # once it is rounded to the 11 bits of a normal number, as an H200 does
+def test_halves_are_flushed_to_zero_below_their_own_normal_range() -> None:
+    # An H200 rounds to the 11 significant bits of a normal number first. Only a result that is still below 2**-14
+    # becomes zero.
+    def flush_half(value: Any) -> Any:
         return np.copysign(np.float16(0), value) if abs(np.float16(value * 2.0**10)) < 2.0**-4 else value
 
     text = "mul.ftz.f16 {d}, {0}, {1};"
-    check(text, "f16 f16", "f16", lambda a, b: flushed_half(np.float64(flushed_half(a)) * np.float64(flushed_half(b))))
+    check(text, "f16 f16", "f16", lambda a, b: flush_half(np.float64(flush_half(a)) * np.float64(flush_half(b))))
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "times_the_least_normal"),
+    ("x", "y", "multiple"),
     [
         (1 - 2.0**-10, 1 + 2.0**-10, 1),
         (1 - 2.0**-9, 1 + 2.0**-9, 1),
@@ -29,12 +31,10 @@ def test_flush_to_zero_of_halves_has_their_own_threshold() -> None:
         (2 * (1 - 2.0**-11), 0.5, 0),
     ],
 )
-def test_what_rounds_up_to_the_least_normal_half_is_kept_as_on_an_h200(
-    x: float, y: float, times_the_least_normal: float
-) -> None:
+def test_results_that_round_up_to_the_smallest_normal_half_are_not_flushed(x: float, y: float, multiple: float) -> None:
     operands = [np.full(COUNT, 2.0**-7 * factor, np.float16) for factor in (x, y)]
     got = execute("mul.ftz.f16 {d}, {0}, {1};", ["f16", "f16"], "f16", operands)
-    assert set(np.asarray(got, np.float64).tolist()) == {times_the_least_normal * 2.0**-14}
+    assert set(np.asarray(got, np.float64).tolist()) == {multiple * 2.0**-14}
 
 
 @pytest.mark.parametrize(
@@ -69,5 +69,6 @@ def test_packed_halves() -> None:
     for array in (x, y):
         array[...] = RNG.standard_normal(2 * COUNT).astype(np.float16).view(np.uint32)
     got = execute("fma.rn.f16x2 {d}, {0}, {1}, {1};", ["b32", "b32"], "b32", [x, y]).view(np.float16)
-    a, b = x.view(np.float16).astype(np.float64), y.view(np.float16).astype(np.float64)
+    a = x.view(np.float16).astype(np.float64)
+    b = y.view(np.float16).astype(np.float64)
     assert (got == (a * b + b).astype(np.float16)).all()

@@ -1,4 +1,4 @@
-"""Code that looks faulty and is not, and code that is faulty all the same."""
+"""Test code that looks faulty and is correct, and code that looks correct and is faulty."""
 
 from __future__ import annotations
 
@@ -199,13 +199,13 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("body", HARMLESS.values(), ids=HARMLESS.keys())
-def test_no_complaint_about(run: Run, body: str) -> None:
+def test_harmless_code_has_no_fault(run: Run, body: str) -> None:
     a, b, c = (aligned(N) for _ in range(3))
     grid = 3 if "blockIdx.x" in body else 1
     run(f"__global__ void kernel(float* a, float* b, float* c, int n) {{ {body} }}", grid, 128, a, b, c, N)
 
 
-def test_warps_that_leave_before_a_barrier_are_told_of(run: Run) -> None:
+def test_warps_that_exit_before_a_barrier_cause_a_warning(run: Run) -> None:
     source = """__global__ void kernel(float* c) {
         if (threadIdx.x >= 64) return;
         __shared__ float s[64];
@@ -220,7 +220,7 @@ def test_warps_that_leave_before_a_barrier_are_told_of(run: Run) -> None:
     assert launch.printed.count("warning") == 1
 
 
-def test_what_warps_did_before_they_left_is_before_the_barrier_that_does_not_wait_for_them(run: Run) -> None:
+def test_writes_of_exited_warps_are_ordered_before_the_barrier(run: Run) -> None:
     source = """__global__ void kernel(float* c) {
         __shared__ float s[128];
         s[threadIdx.x] = threadIdx.x;
@@ -234,7 +234,7 @@ def test_what_warps_did_before_they_left_is_before_the_barrier_that_does_not_wai
     assert c.tolist() == list(range(127, 63, -1))
 
 
-ORDERED = {
+ORDERED_HANDOVERS = {
     "volatile behind fences": "s = a[5]; __threadfence_block(); flag = 1;|while (flag == 0); __threadfence_block();",
     "volatile and a poll": "flag = 1;|while (flag == 0); if (false)",
     "volatile and a pause": "s = a[5]; __threadfence(); flag = 1;|while (flag == 0) __nanosleep(20); __threadfence();",
@@ -243,7 +243,7 @@ ORDERED = {
         while (!v) asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");""",
     "atomics": "s = a[5]; __threadfence(); atomicExch((int*)&flag, 1);|while (!atomicAdd((int*)&flag, 0));",
 }
-UNORDERED = {
+UNORDERED_HANDOVERS = {
     "volatile alone": "s = a[5]; flag = 1;|while (flag == 0);",
     "a fence behind the flag": "s = a[5]; flag = 1; __threadfence();|while (flag == 0); __threadfence();",
     "no fence of the reader": "s = a[5]; __threadfence(); flag = 1;|while (flag == 0);",
@@ -251,7 +251,7 @@ UNORDERED = {
         int v = 0;
         while (!v) asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");""",
 }
-HANDED = """__global__ void kernel(const float* a, float* c) {{
+HANDOVER = """__global__ void kernel(const float* a, float* c) {{
     __shared__ float s;
     __shared__ volatile int flag, other;
     unsigned at = (unsigned)__cvta_generic_to_shared((int*)&flag);
@@ -263,25 +263,26 @@ HANDED = """__global__ void kernel(const float* a, float* c) {{
 
 
 @pytest.mark.parametrize("reader", [0, 64])
-@pytest.mark.parametrize("way", ORDERED.values(), ids=ORDERED.keys())
-def test_value_handed_over(run: Run, way: str, reader: int) -> None:
-    a, c = aligned(8), aligned(8)
+@pytest.mark.parametrize("handover", ORDERED_HANDOVERS.values(), ids=ORDERED_HANDOVERS.keys())
+def test_an_ordered_handover_has_no_fault(run: Run, handover: str, reader: int) -> None:
+    a = aligned(8)
+    c = aligned(8)
     a[5] = 3
-    write, wait = way.split("|")
-    run(HANDED.format(writer=64 - reader, reader=reader, write=write, wait=wait), 1, 128, a, c)
+    write, wait = handover.split("|")
+    run(HANDOVER.format(writer=64 - reader, reader=reader, write=write, wait=wait), 1, 128, a, c)
     assert c[0] == (0 if "false" in wait else 3)
 
 
 @pytest.mark.parametrize("reader", [0, 64])
-@pytest.mark.parametrize("way", UNORDERED.values(), ids=UNORDERED.keys())
-def test_value_handed_over_in_no_order(run: Run, way: str, reader: int) -> None:
-    write, wait = way.split("|")
+@pytest.mark.parametrize("handover", UNORDERED_HANDOVERS.values(), ids=UNORDERED_HANDOVERS.keys())
+def test_an_unordered_handover_is_a_race(run: Run, handover: str, reader: int) -> None:
+    write, wait = handover.split("|")
     with pytest.raises(simt.Fault, match=r"s\[0\]") as caught:
-        run(HANDED.format(writer=64 - reader, reader=reader, write=write, wait=wait), 1, 128, aligned(8), aligned(8))
+        run(HANDOVER.format(writer=64 - reader, reader=reader, write=write, wait=wait), 1, 128, aligned(8), aligned(8))
     assert caught.value.kind == FaultKind.RACE
 
 
-INSTEAD = {
+VOLATILE_ONLY = {
     "volatile": "s[t] = a[t]; c[t] = s[127 - t];",
     "volatile and a fence": "s[t] = a[t]; __threadfence_block(); c[t] = s[127 - t];",
     "a volatile reduction": """s[t] = a[t]; __syncthreads();
@@ -292,8 +293,8 @@ INSTEAD = {
 }
 
 
-@pytest.mark.parametrize("body", INSTEAD.values(), ids=INSTEAD.keys())
-def test_volatile_is_no_barrier(run: Run, body: str) -> None:
+@pytest.mark.parametrize("body", VOLATILE_ONLY.values(), ids=VOLATILE_ONLY.keys())
+def test_volatile_does_not_replace_a_barrier(run: Run, body: str) -> None:
     source = f"""__global__ void kernel(const float* a, float* c) {{
         __shared__ volatile float s[128];
         int t = threadIdx.x;

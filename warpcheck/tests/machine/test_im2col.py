@@ -1,7 +1,6 @@
-"""Tensor copies in im2col mode on the PTX machine, against a walk over the pixels as the PTX ISA manual defines it.
+"""Compare tensor copies in im2col mode with a walk over the pixels as the PTX ISA manual, 5.5.4, defines it.
 
-PTX ISA manual, 5.5.4. The examples with their results are those of Triton's tutorial 13-conv-im2col, whose authors ran
-it on Hopper.
+The examples with their results are those of Triton's tutorial 13-conv-im2col, whose authors ran it on Hopper.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Column:
 
     @property
     def strides(self) -> list[int]:
-        """Bytes from one element to the next along each axis: the tensor is contiguous."""
+        """Return the bytes from one element to the next along each axis of the contiguous tensor."""
         return [self.size * int(np.prod(self.extents[:axis])) for axis in range(self.rank)]
 
     @property
@@ -80,32 +79,32 @@ class Column:
         return encode_im2col(self.kind, address, *shape, self.channels, self.pixels, steps, *modes)
 
     def walk(self) -> Iterator[list[int]]:
-        """Yield the coordinates along W, H, D and N of each pixel, one step after another."""
-        *place, image = self.start[1:]
+        """Yield the coordinates along W, H, D and N of each pixel, in the order of the copy."""
+        *position, image = self.start[1:]
         for _ in range(self.pixels):
-            yield [*(p + offset for p, offset in zip(place, self.offsets, strict=True)), image]
+            yield [*(p + offset for p, offset in zip(position, self.offsets, strict=True)), image]
             for axis in range(self.rank - 2):
-                place[axis] += self.steps[axis + 1]
-                if place[axis] <= self.extents[axis + 1] - 1 + self.upper[axis]:
+                position[axis] += self.steps[axis + 1]
+                if position[axis] <= self.extents[axis + 1] - 1 + self.upper[axis]:
                     break
-                place[axis] = self.lower[axis]
+                position[axis] = self.lower[axis]
             else:
                 image += 1
 
     def places(self) -> Iterator[tuple[int, int | None]]:
-        """Yield, for each element, its offset in shared memory, and in the tensor, or None outside."""
+        """Yield the offsets of each element: in shared memory, and in the tensor, or None if it is outside."""
         for row, pixel in enumerate(self.walk()):
             for channel in range(self.channels):
                 offset = row * self.pitch + channel * self.size
                 offset ^= (offset >> 7 & (0, 1, 3, 7)[self.swizzle]) << 4
-                place = [self.start[0] + channel, *pixel]
-                is_inside = all(0 <= p < extent for p, extent in zip(place, self.extents, strict=True))
-                there = sum(p * stride for p, stride in zip(place, self.strides, strict=True))
-                yield offset, there if is_inside else None
+                coordinate = [self.start[0] + channel, *pixel]
+                is_inside = all(0 <= p < extent for p, extent in zip(coordinate, self.extents, strict=True))
+                tensor_offset = sum(p * stride for p, stride in zip(coordinate, self.strides, strict=True))
+                yield offset, tensor_offset if is_inside else None
 
 
 SMALL = Column(7, (8, 4, 4, 2), (0, 0), (0, 0), 8, 16, (0, 0, 0, 0), (0, 0))
-# The examples of the manual, with fewer channels in the tensor.
+# The manual's examples, whose tensors have more channels.
 MANUAL = [
     Column(6, (64, 14, 9, 64), (-1, -1), (-1, -1), 8, 64, (0, 4, 7, 7), (0, 0)),
     Column(6, (64, 14, 9, 64), (0, 0), (-2, -2), 8, 64, (0, 4, 6, 7), (2, 2)),
@@ -118,7 +117,7 @@ CASES = [
     Column(7, (8, 11, 5), (-3,), (-2,), 8, 50, (0, 2, 1), (65535,)),
     Column(6, (16, 6, 5, 4, 3), (-1, -2, -3), (0, 1, 2), 8, 200, (8, 5, -2, -3, 1), (0, 2, 31)),
     Column(6, (16, 6, 5, 4, 3), (-1, 0, 0), (-1, -2, -1), 16, 60, (8, 0, 2, 1, 0), (2, 2, 1), steps=(1, 2, 1, 3, 1)),
-    # The start is not a multiple of the step from the lower corner.
+    # The distance of the start from the lower corner is not a multiple of the step.
     Column(2, (4, 9, 7, 3), (-2, -1), (0, 0), 4, 70, (0, 1, 2, 0), (1, 0), steps=(1, 4, 3, 1)),
     replace(SMALL, fill=1, lower=(-1, -1), upper=(-1, -1), start=(4, -1, -1, -1), pixels=40),
     replace(SMALL, swizzle=1, pixels=32),
@@ -191,12 +190,13 @@ def as_bytes(name: str, array: Words, **options: Any) -> simt.Buffer:
     return simt.Buffer(name, array.ctypes.data, array.nbytes, 1, dtype="bytes", **options)
 
 
-def five(values: tuple[int, ...]) -> list[int]:
+def pad_coordinates(values: tuple[int, ...]) -> list[int]:
     return [*values, 0, 0, 0, 0, 0][:5]
 
 
 def iota(column: Column) -> Words:
     memory = aligned_bytes(column.nbytes)
+    # No element is zero, so that only the fill value of pixels outside of the images is.
     memory.view(f"u{column.size}")[:] = np.arange(1, column.nbytes // column.size + 1) % 60000 + 1
     return memory
 
@@ -211,7 +211,7 @@ def load(column: Column, descriptor: bytes | None = None, bytes_promised: int = 
         out.ctypes.data,
         out.size,
         bytes_promised or column.total,
-        *five(column.start),
+        *pad_coordinates(column.start),
         *offsets,
     ]
     launch = compiled(_load(column.rank), "load").launch(
@@ -226,17 +226,19 @@ def load(column: Column, descriptor: bytes | None = None, bytes_promised: int = 
 
 
 def loaded(column: Column) -> Words:
-    """Return the contents of shared memory after a load, by the model."""
+    """Return the contents of shared memory after a load, according to the model."""
     memory = iota(column)
     out = np.full(column.shared, 0xEE, np.uint8)
     outside = np.frombuffer(b"\xf7\x7f" * 4 if column.fill else bytes(8), np.uint8)[: column.size]
-    for offset, place in column.places():
-        out[offset : offset + column.size] = outside if place is None else memory[place : place + column.size]
+    for offset, tensor_offset in column.places():
+        out[offset : offset + column.size] = (
+            outside if tensor_offset is None else memory[tensor_offset : tensor_offset + column.size]
+        )
     return out
 
 
 @pytest.mark.parametrize("reverse", ORDERS)
-def test_a_load_puts_each_pixel_where_the_model_does(reverse: int) -> None:
+def test_a_load_equals_that_of_the_model(reverse: int) -> None:
     for column in CASES:
         launch, out = load(column, reverse=reverse)
         np.testing.assert_array_equal(out, loaded(column), str(column))
@@ -265,14 +267,20 @@ TUTORIAL: dict[str, tuple[int, dict[str, Any], list[int]]] = {
 
 
 @pytest.mark.parametrize("example", TUTORIAL)
-def test_the_examples_of_tritons_tutorial(example: str) -> None:
+def test_examples_of_the_triton_tutorial(example: str) -> None:
     images, options, expected = TUTORIAL[example]
     column = replace(SMALL, extents=(8, 4, 4, images), **options)
     memory = aligned_bytes(column.nbytes)
     memory.view(np.float32)[:] = np.repeat(np.arange(1, 16 * images + 1), 8)
     out = np.zeros(column.shared, np.uint8)
     buffers = [as_bytes("x", memory), as_bytes("out", out)]
-    args: list[Any] = [column.map(memory.ctypes.data), out.ctypes.data, out.size, column.total, *five(column.start)]
+    args: list[Any] = [
+        column.map(memory.ctypes.data),
+        out.ctypes.data,
+        out.size,
+        column.total,
+        *pad_coordinates(column.start),
+    ]
     args += [*column.offsets, 0]
     compiled(_load(4), "load").launch("load", grid=(1,), block=(64,), shared=out.size, args=args, buffers=buffers)
     values = out.view(np.float32)[: 16 * 8].reshape(16, 8)
@@ -289,7 +297,7 @@ STORES = [
 
 
 @pytest.mark.parametrize("reduction", ["", ".add"])
-def test_a_store_writes_the_pixels_inside(reduction: str) -> None:
+def test_a_store_writes_only_pixels_inside_the_images(reduction: str) -> None:
     for column in STORES:
         tile = aligned_bytes(column.shared)
         memory = iota(column)
@@ -297,12 +305,12 @@ def test_a_store_writes_the_pixels_inside(reduction: str) -> None:
         dtype = {6: np.float16, 7: np.float32}[column.kind]
         tile.view(dtype)[:] = np.arange(tile.nbytes // column.size) % 50
         memory.view(dtype)[:] = expected.view(dtype)[:] = np.arange(memory.nbytes // column.size) % 30
-        for offset, place in column.places():
-            if place is not None:
+        for offset, tensor_offset in column.places():
+            if tensor_offset is not None:
                 value = tile[offset : offset + column.size].view(dtype)
-                target = expected[place : place + column.size].view(dtype)
+                target = expected[tensor_offset : tensor_offset + column.size].view(dtype)
                 target[:] = target + value if reduction else value
-        args: list[Any] = [column.map(memory.ctypes.data), tile.ctypes.data, tile.size, *five(column.start)]
+        args: list[Any] = [column.map(memory.ctypes.data), tile.ctypes.data, tile.size, *pad_coordinates(column.start)]
         buffers = [as_bytes("x", memory), as_bytes("tile", tile)]
         compiled(_store(column.rank, reduction), "store").launch(
             "store", grid=(1,), block=(64,), shared=column.shared, args=args, buffers=buffers
@@ -337,9 +345,10 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) spread(const __grid_constan
 
 
 @pytest.mark.parametrize("reverse", ORDERS)
-def test_a_multicast_brings_the_pixels_to_each_block(reverse: int) -> None:
+def test_a_multicast_load_reaches_each_block(reverse: int) -> None:
     column = replace(SMALL, offsets=(1, 2))
-    memory, out = iota(column), np.zeros(1024, np.uint8)
+    memory = iota(column)
+    out = np.zeros(1024, np.uint8)
     compiled(MULTICAST, "spread").launch(
         "spread",
         grid=(2,),
@@ -354,8 +363,9 @@ def test_a_multicast_brings_the_pixels_to_each_block(reverse: int) -> None:
         np.testing.assert_array_equal(part, loaded(column)[:512])
 
 
-def test_a_prefetch_has_a_map_of_im2col_mode() -> None:
-    memory, out = iota(SMALL), np.zeros(1024, np.uint8)
+def test_an_im2col_prefetch_with_a_tiled_map_is_a_fault() -> None:
+    memory = iota(SMALL)
+    out = np.zeros(1024, np.uint8)
     with pytest.raises(Fault, match="copies in im2col mode with a tensor map of tiled mode") as caught:
         compiled(MULTICAST, "spread").launch(
             "spread",
@@ -371,7 +381,8 @@ def test_a_prefetch_has_a_map_of_im2col_mode() -> None:
 
 PADDED = replace(SMALL, lower=(-1, -1), upper=(-1, -1))
 TILED = encode_tiled(7, 4096, (8, 4, 4, 2), (32, 128, 512), (8, 4, 4, 1), (1, 1, 1, 1))
-# The message about a load that breaks a rule. Outside of the box: the offset belongs into the offsets, for example.
+# The messages about loads that violate a rule. A start outside of the bounding box, for example, happens when the
+# filter's offset is added to the coordinates instead of the im2col offsets.
 LOADS: dict[str, tuple[Column, dict[str, Any]]] = {
     "copies in im2col mode with a tensor map of tiled mode": (SMALL, {"descriptor": TILED}),
     "from a pixel outside of the map's bounding box": (replace(SMALL, start=(0, 3, 4, 0)), {}),
@@ -382,7 +393,7 @@ LOADS: dict[str, tuple[Column, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("rule", LOADS)
-def test_a_load_breaks_a_rule(rule: str) -> None:
+def test_a_load_that_violates_a_rule_is_a_fault(rule: str) -> None:
     column, options = LOADS[rule]
     with pytest.raises(Fault, match=rule) as caught:
         load(column, **options)
@@ -397,9 +408,10 @@ def test_a_load_breaks_a_rule(rule: str) -> None:
         (replace(SMALL, lower=(1, 0)), "from a pixel outside of the map's bounding box"),
     ],
 )
-def test_a_store_breaks_a_rule(column: Column, rule: str) -> None:
-    tile, memory = aligned_bytes(column.shared), iota(column)
-    args: list[Any] = [column.map(memory.ctypes.data), tile.ctypes.data, tile.size, *five(column.start)]
+def test_a_store_that_violates_a_rule_is_a_fault(column: Column, rule: str) -> None:
+    tile = aligned_bytes(column.shared)
+    memory = iota(column)
+    args: list[Any] = [column.map(memory.ctypes.data), tile.ctypes.data, tile.size, *pad_coordinates(column.start)]
     with pytest.raises(Fault, match=rule) as caught:
         compiled(_store(4, ""), "store").launch(
             "store",
@@ -412,15 +424,16 @@ def test_a_store_breaks_a_rule(column: Column, rule: str) -> None:
     assert (caught.value.kind, caught.value.line) == (FaultKind.BAD_COPY, line_of(_store(4, ""), "stores"))
 
 
-def test_a_tile_has_no_map_of_im2col_mode() -> None:
+def test_a_tiled_load_with_an_im2col_map_is_a_fault() -> None:
     source = _load(4).replace("global.im2col.", "global.tile.").replace("], {%7, %8};", "];")
-    memory, out = iota(SMALL), np.zeros(SMALL.shared, np.uint8)
+    memory = iota(SMALL)
+    out = np.zeros(SMALL.shared, np.uint8)
     args: list[Any] = [
         SMALL.map(memory.ctypes.data),
         out.ctypes.data,
         out.size,
         SMALL.total,
-        *five(SMALL.start),
+        *pad_coordinates(SMALL.start),
         0,
         0,
         0,
@@ -431,12 +444,19 @@ def test_a_tile_has_no_map_of_im2col_mode() -> None:
         )
 
 
-def test_a_column_that_is_not_awaited() -> None:
+def test_reading_a_column_before_its_mbarrier_completes_is_a_fault() -> None:
     source = _load(4)
     start = source.index('  asm volatile("{ .reg .pred p; AGAIN')
     source = source[:start] + source[source.index("  for (int i = threadIdx.x; i < n; i += blockDim.x) out[i]") :]
-    memory, out = iota(SMALL), np.zeros(SMALL.shared, np.uint8)
-    args: list[Any] = [SMALL.map(memory.ctypes.data), out.ctypes.data, out.size, SMALL.total, *five(SMALL.start)]
+    memory = iota(SMALL)
+    out = np.zeros(SMALL.shared, np.uint8)
+    args: list[Any] = [
+        SMALL.map(memory.ctypes.data),
+        out.ctypes.data,
+        out.size,
+        SMALL.total,
+        *pad_coordinates(SMALL.start),
+    ]
     with pytest.raises(Fault, match="may still be writing: wait for its mbarrier first") as caught:
         compiled(source, "load").launch(
             "load",
@@ -450,13 +470,13 @@ def test_a_column_that_is_not_awaited() -> None:
     assert f"line {line_of(source, 'loads')}" in caught.value.message
 
 
-def test_pixels_outside_count_at_the_mbarrier() -> None:
-    """A kernel that promises only the pixels inside the images waits for ever."""
+def test_pixels_outside_the_images_count_at_the_mbarrier() -> None:
+    """Pixels outside of the images count as well, so a kernel that expects only the others waits forever."""
     with pytest.raises(simt.TimedOut, match="promises 288 bytes, and 512 have landed: promise those of all copies"):
         load(replace(PADDED, start=(0, -1, -1, 0)), bytes_promised=288)
 
 
-def test_a_tensor_that_is_smaller_than_its_map() -> None:
+def test_a_tensor_smaller_than_its_map_is_a_fault() -> None:
     column = replace(SMALL, start=(0, 2, 3, 1))
     memory = iota(column)
     short = as_bytes("x", memory[:-32])
@@ -466,20 +486,23 @@ def test_a_tensor_that_is_smaller_than_its_map() -> None:
     assert (caught.value.kind, caught.value.line) == (FaultKind.OUT_OF_BOUNDS, line_of(_load(4), "loads"))
 
 
-def test_a_map_has_the_fields_of_the_cute_dsl() -> None:
-    """The DSL 4.8 encodes its maps itself; these are its bytes, without bits 1 and, of five axes, 21 of its flags."""
-    four = "316304000800000070000000f003000000000000000000003f0000000d0000000800000001000000000000000000003f"
+def test_an_encoded_map_equals_that_of_the_cute_dsl() -> None:
+    """The bytes come from version 4.8 of the DSL, which encodes its maps itself.
+
+    Bit 1 of its flags is left out, and bit 21 with five axes.
+    """
+    four_axes = "316304000800000070000000f003000000000000000000003f0000000d0000000800000001000000000000000000003f"
     five_axes = "416304000800000070000000f0030000b0130000000000003f0000000d000000080000000400000001000000"
     images = (64, 14, 9, 2), (128, 1792, 16128)
     content = encode_im2col(6, 1 << 20, *images, (-1, -2), (-3, -4), 64, 128, (1,) * 4, 0, 3, 2)
-    assert content[8:64].hex() == four + "fffefdfc" + "7f000000"
+    assert content[8:64].hex() == four_axes + "fffefdfc" + "7f000000"
     shape = (64, 14, 9, 5, 2), (128, 1792, 16128, 80640)
     content = encode_im2col(6, 1 << 20, *shape, (-4, -5, -6), (-7, -8, -9), 64, 64, (1, 2, 3, 4, 1), 0, 3, 2)
     assert content[8:64].hex() == five_axes + "8806003f" + "7c6b195f" + "3f000000"
 
 
 @pytest.mark.parametrize("rank", [3, 4, 5])
-def test_a_map_says_what_it_was_made_of(rank: int) -> None:
+def test_decoding_an_encoded_map_returns_it(rank: int) -> None:
     bound = 1 << corner_bits(rank - 2) - 1
     corners = (-bound, -1, 0)[: rank - 2], (bound - 1, 3, -2)[: rank - 2]
     extents, strides = (64, 40, 30, 20, 10)[:rank], (128, 5120, 153600, 3072000)[: rank - 1]
@@ -490,7 +513,7 @@ def test_a_map_says_what_it_was_made_of(rank: int) -> None:
     assert expected.counts == (16, 1024)
 
 
-REFUSED: dict[str, dict[str, Any]] = {
+INVALID: dict[str, dict[str, Any]] = {
     "tensorRank is 2": {"extents": (8, 4), "strides": (32,)},
     r"pixelBoxLowerCorner\[0\] is -129, it must be -128 to 127": {"lower_corner": (-129, 0)},
     r"pixelBoxUpperCorner\[1\] is 128": {"upper_corner": (0, 128)},
@@ -504,8 +527,8 @@ REFUSED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("rule", REFUSED)
-def test_what_makes_no_map(rule: str) -> None:
+@pytest.mark.parametrize("rule", INVALID)
+def test_encoding_invalid_arguments_is_an_error(rule: str) -> None:
     arguments: dict[str, Any] = {
         "data_type": 7,
         "address": 4096,
@@ -518,4 +541,4 @@ def test_what_makes_no_map(rule: str) -> None:
         "steps": (1, 1, 1, 1),
     }
     with pytest.raises(ValueError, match=f"cuTensorMapEncodeIm2col: CUDA_ERROR_INVALID_VALUE: {rule}"):
-        encode_im2col(**arguments | REFUSED[rule])
+        encode_im2col(**arguments | INVALID[rule])

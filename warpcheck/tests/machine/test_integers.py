@@ -1,4 +1,4 @@
-"""Integer arithmetic, logic and bit fields against numpy and Python's integers."""
+"""Compare integer arithmetic, logic, and bit fields with numpy and Python's integers."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def test_integer_arithmetic(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["u32", "s32", "u64", "s64"])
-def test_high_half_of_a_product(kind: str) -> None:
+def test_mul_hi_returns_the_high_half(kind: str) -> None:
     width = bits(kind)
     check(
         f"mul.hi.{kind}", f"{kind} {kind}", kind, lambda a, b: wrapped(int(a) * int(b) >> width, width, kind[0] == "s")
     )
 
 
-def test_wide_multiply_add() -> None:
+def test_wide_multiplication() -> None:
     check("mad.wide.s32", "s32 s32 s64", "s64", lambda a, b, c: wrapped(int(a) * int(b) + int(c), 64, True))
     check("mul.wide.u32", "u32 u32", "u64", lambda a, b: int(a) * int(b))
 
@@ -49,7 +49,7 @@ def test_division_truncates(kind: str) -> None:
             return wrapped(-1, bits(kind), kind[0] == "s")
         return wrapped(abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1), bits(kind), kind[0] == "s")
 
-    def rest(a: int, b: int) -> int:
+    def remainder(a: int, b: int) -> int:
         return (
             int(a)
             if b == 0
@@ -59,19 +59,19 @@ def test_division_truncates(kind: str) -> None:
         )
 
     check(f"div.{kind}", f"{kind} {kind}", kind, quotient)
-    check(f"rem.{kind}", f"{kind} {kind}", kind, lambda a, b: wrapped(rest(a, b), bits(kind), kind[0] == "s"))
+    check(f"rem.{kind}", f"{kind} {kind}", kind, lambda a, b: wrapped(remainder(a, b), bits(kind), kind[0] == "s"))
 
 
 @pytest.mark.parametrize(("kind", "signed"), [("u32", False), ("s32", True), ("u64", False), ("s64", True)])
 def test_shifts_clamp_their_amount(kind: str, signed: bool) -> None:
     width = bits(kind)
-    left = lambda a, n: wrapped(int(a) << min(int(n), width), width, signed)  # noqa: E731
-    right = lambda a, n: wrapped(int(a) >> min(int(n), width), width, signed)  # noqa: E731
-    check(f"shl.b{width}", f"{kind} u32", kind, left)
-    check(f"shr.{kind}", f"{kind} u32", kind, right)
+    shift_left = lambda a, n: wrapped(int(a) << min(int(n), width), width, signed)  # noqa: E731
+    shift_right = lambda a, n: wrapped(int(a) >> min(int(n), width), width, signed)  # noqa: E731
+    check(f"shl.b{width}", f"{kind} u32", kind, shift_left)
+    check(f"shr.{kind}", f"{kind} u32", kind, shift_right)
 
 
-def test_bits() -> None:
+def test_bit_instructions() -> None:
     check("popc.b32", "u32", "u32", lambda a: int(a).bit_count())
     check("popc.b64", "u64", "u32", lambda a: int(a).bit_count())
     check("clz.b32", "u32", "u32", lambda a: 32 - int(a).bit_length())
@@ -87,12 +87,12 @@ def test_bits() -> None:
 @pytest.mark.parametrize(("base", "offset"), [(0, 1), (3, 2), (31, -1), (31, -32), (20, -3), (9, 0), (0, 32), (0, 33)])
 def test_position_of_the_nth_set_bit(base: int, offset: int) -> None:
     def position(mask: int) -> int:
-        """The loop in the manual's section on fns."""
-        left = max(abs(offset), 1)
+        """Execute the loop in the manual's section on fns."""
+        remaining = max(abs(offset), 1)
         bit = base
         while 0 <= bit < 32:
-            left -= int(mask) >> bit & 1
-            if not left:
+            remaining -= int(mask) >> bit & 1
+            if not remaining:
                 return bit
             if not offset:
                 break
@@ -113,8 +113,8 @@ def test_lop3(table: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["u32", "s32", "u64", "s64"])
-@pytest.mark.parametrize(("place", "length"), [(0, 8), (5, 7), (28, 8), (31, 1), (0, 32), (40, 4), (3, 0)])
-def test_bit_fields(kind: str, place: int, length: int) -> None:
+@pytest.mark.parametrize(("start", "length"), [(0, 8), (5, 7), (28, 8), (31, 1), (0, 32), (40, 4), (3, 0)])
+def test_bit_field_extract(kind: str, start: int, length: int) -> None:
     width = bits(kind)
 
     def extract(a: int) -> int:
@@ -122,29 +122,31 @@ def test_bit_fields(kind: str, place: int, length: int) -> None:
         a = int(a) & (1 << width) - 1
         sign = 0
         if kind[0] == "s" and length:
-            sign = a >> min(place + length - 1, width - 1) & 1
+            sign = a >> min(start + length - 1, width - 1) & 1
         value = 0
         for bit in range(width):
-            inside = bit < length and place + bit < width
-            value |= (a >> place + bit & 1 if inside else sign) << bit
+            is_inside = bit < length and start + bit < width
+            value |= (a >> start + bit & 1 if is_inside else sign) << bit
         return wrapped(value, width, kind[0] == "s")
 
-    check(f"bfe.{kind} {{d}}, {{0}}, {place}, {length};", kind, kind, extract)
+    check(f"bfe.{kind} {{d}}, {{0}}, {start}, {length};", kind, kind, extract)
 
 
-@pytest.mark.parametrize(("place", "length"), [(0, 8), (5, 7), (28, 8), (31, 1), (0, 32), (40, 4), (3, 0)])
-def test_bit_field_insert(place: int, length: int) -> None:
-    mask = ((1 << length) - 1) << place & 0xFFFFFFFF
-    expected = lambda a, b: int(a) << place & mask | int(b) & ~mask & 0xFFFFFFFF  # noqa: E731
-    check(f"bfi.b32 {{d}}, {{0}}, {{1}}, {place}, {length};", "u32 u32", "u32", expected)
+@pytest.mark.parametrize(("start", "length"), [(0, 8), (5, 7), (28, 8), (31, 1), (0, 32), (40, 4), (3, 0)])
+def test_bit_field_insert(start: int, length: int) -> None:
+    mask = ((1 << length) - 1) << start & 0xFFFFFFFF
+    expected = lambda a, b: int(a) << start & mask | int(b) & ~mask & 0xFFFFFFFF  # noqa: E731
+    check(f"bfi.b32 {{d}}, {{0}}, {{1}}, {start}, {length};", "u32 u32", "u32", expected)
 
 
 @pytest.mark.parametrize("selector", [0x3210, 0x7654, 0x5410, 0x0123, 0xFA98, 0x8888])
 def test_byte_permute(selector: int) -> None:
     def expected(a: int, b: int) -> int:
-        both = (int(a) | int(b) << 32).to_bytes(8, "little")
-        chosen = [selector >> 4 * n & 15 for n in range(4)]
-        return int.from_bytes([(both[c & 7] >> 7) * 255 if c & 8 else both[c] for c in chosen], "little")
+        source_bytes = (int(a) | int(b) << 32).to_bytes(8, "little")
+        nibbles = [selector >> 4 * n & 15 for n in range(4)]
+        return int.from_bytes(
+            [(source_bytes[c & 7] >> 7) * 255 if c & 8 else source_bytes[c] for c in nibbles], "little"
+        )
 
     check(f"prmt.b32 {{d}}, {{0}}, {{1}}, {selector};", "u32 u32", "u32", expected)
 
@@ -164,7 +166,7 @@ def test_carry_chain_adds_128_bits() -> None:
 
 
 @pytest.mark.parametrize("kind", ["u32", "s32"])
-def test_products_of_24_bits(kind: str) -> None:
+def test_24_bit_multiplication(kind: str) -> None:
     signed = kind[0] == "s"
 
     def product(a: int, b: int) -> int:

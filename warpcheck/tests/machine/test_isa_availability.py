@@ -1,6 +1,4 @@
-"""Instructions that an architecture lacks, in ptxas's words: each message is that of ptxas 12.9 for the line and
-sm_80.
-"""
+"""Test that an architecture rejects instructions it lacks, with ptxas's messages (12.9 for sm_80)."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from warpcheck import simt
 from warpcheck.isa_availability import refusal, target_with
 from warpcheck.target import SM_80, SM_90A, SM_100A, gpu_architecture, of_gpu
 
-LATER = {
+LATER_THAN_SM_80 = {
     "mbarrier.try_wait.shared::cta.b64 %p1, [%r1], %rd1;": "Feature 'mbarrier.try_wait' requires .target sm_90",
     "mbarrier.arrive.expect_tx.shared::cta.b64 %rd1, [%r1], %r2;": "Feature 'mbarrier.arrive.expect_tx' requires",
     "mbarrier.arrive.release.cluster.shared::cta.b64 %rd1, [%r1];": "Feature '.cluster' requires .target sm_90",
@@ -41,7 +39,7 @@ LATER = {
 }
 
 
-# The same of ptxas 13 for sm_90a.
+# The messages of ptxas 13 for sm_90a.
 BLACKWELL = {
     "tcgen05.wait::ld.sync.aligned;": "Instruction 'tcgen05.wait' not supported on .target 'sm_90a'",
     "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;": "Instruction 'tcgen05.alloc' not supported",
@@ -62,7 +60,7 @@ BLACKWELL = {
 }
 
 
-# The same of ptxas 13 for sm_75.
+# The messages of ptxas 13 for sm_75.
 AMPERE = {
     "cp.async.ca.shared.global [%r1], [%rd1], 16;": "Feature 'cp.async' requires .target sm_80 or higher",
     "cp.async.commit_group;": "Feature 'cp.async.commit_group' requires .target sm_80 or higher",
@@ -82,7 +80,7 @@ AMPERE = {
     "elect.sync %r1|%p1, -1;": "Feature 'elect' requires .target sm_90 or higher",
 }
 
-# What ptxas 13 takes for sm_75.
+# Instructions that ptxas 13 accepts for sm_75.
 TURING = """
     ld.acquire.gpu.global.u32 %r1, [%rd1]; st.shared::cta.u32 [%r2], %r1; fence.acq_rel.gpu; bar.sync 0;
     ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2]; match.any.sync.b32 %r1, %r2, -1;
@@ -96,29 +94,29 @@ def wrap(statements: str, target: str = "sm_80") -> str:
     return programs.wrap(statements).replace("sm_90a", target)
 
 
-KEPT = """
+SUPPORTED_ON_SM_80 = """
     mbarrier.init.shared::cta.b64 [%r1], 1; mbarrier.arrive.release.cta.shared::cta.b64 %rd1, [%r1];
     cp.async.ca.shared.global [%r1], [%rd1], 16; createpolicy.fractional.L2::evict_last.b64 %rd1, 0f3F800000;
     fence.acq_rel.gpu; atom.global.add.f32 %f1, [%rd1], %f2; ld.acquire.gpu.global.u32 %r1, [%rd1]; bar.sync 0;
 """
 
 
-@pytest.mark.parametrize("statement", LATER)
-def test_an_instruction_of_a_later_architecture_is_refused_with_its_line(statement: str) -> None:
+@pytest.mark.parametrize("statement", LATER_THAN_SM_80)
+def test_sm_80_rejects_instructions_of_later_architectures(statement: str) -> None:
     module = simt.load(wrap(statement))
     (instruction,) = module.parsed.functions["k"].body
-    with pytest.raises(simt.Rejected, match=r"^line 0: .*" + LATER[statement]):
+    with pytest.raises(simt.Rejected, match=r"^line 0: .*" + LATER_THAN_SM_80[statement]):
         module.compile("k")
     assert refusal(instruction, "sm_90a", 80) == ""
 
 
 @pytest.mark.parametrize("statement", BLACKWELL)
-def test_an_instruction_of_blackwell_is_refused_on_hopper(statement: str) -> None:
+def test_sm_90a_rejects_instructions_of_blackwell(statement: str) -> None:
     with pytest.raises(simt.Rejected, match="^line 0: " + re.escape(BLACKWELL[statement])):
         simt.load(wrap(statement, "sm_90a")).compile("k")
 
 
-def test_a_load_with_a_reduction_is_refused_on_the_first_blackwell() -> None:
+def test_sm_100a_rejects_tcgen05_ld_red() -> None:
     statement = "tcgen05.ld.red.sync.aligned.32x32b.x2.min.u32 {%r1, %r2}, %r3, [%r4];"
     (instruction,) = simt.load(wrap(statement)).parsed.functions["k"].body
     message = "Instruction 'tcgen05.ld.red' not supported on .target 'sm_100a'"
@@ -127,35 +125,35 @@ def test_a_load_with_a_reduction_is_refused_on_the_first_blackwell() -> None:
 
 
 @pytest.mark.parametrize("statement", AMPERE)
-def test_an_instruction_of_ampere_is_refused_in_what_is_for_turing(statement: str) -> None:
+def test_ptx_for_sm_75_cannot_use_instructions_of_ampere(statement: str) -> None:
     with pytest.raises(simt.Rejected, match="^line 0: .*" + re.escape(AMPERE[statement])):
         simt.load(wrap(statement, "sm_75"), target=SM_80).compile("k")
-    if statement not in LATER:
+    if statement not in LATER_THAN_SM_80:
         simt.load(wrap(statement)).compile("k")
 
 
-def test_what_is_compiled_for_turing_is_taken_by_a_later_device() -> None:
-    """The driver does so."""
+def test_a_later_device_runs_ptx_for_sm_75() -> None:
+    """The driver compiles PTX for later devices."""
     simt.load(wrap(TURING, "sm_75"), target=SM_80).compile("k")
 
 
-def test_what_sm_80_has_is_not_refused() -> None:
-    body = simt.load(wrap(KEPT)).parsed.functions["k"].body
+def test_sm_80_accepts_its_own_instructions() -> None:
+    body = simt.load(wrap(SUPPORTED_ON_SM_80)).parsed.functions["k"].body
     assert [refusal(instruction, "sm_80", 80) for instruction in body] == [""] * 8
 
 
-def test_a_function_that_is_nowhere_is_not_resolved() -> None:
+def test_an_undefined_function_is_unresolved() -> None:
     text = wrap("call.uni missing, ();").replace(".visible .entry", ".extern .func missing();\n.visible .entry")
     with pytest.raises(simt.Rejected, match="Unresolved extern function 'missing'"):
         simt.load(text).compile("k")
 
 
-def test_only_the_specific_target_has_wgmma() -> None:
+def test_wgmma_needs_the_architecture_specific_target() -> None:
     (instruction,) = simt.load(wrap("wgmma.fence.sync.aligned;")).parsed.functions["k"].body
     assert refusal(instruction, "sm_90", 80) == "Instruction 'wgmma.fence' not supported on .target 'sm_90'"
 
 
-def test_only_specific_targets_have_what_blackwell_added_for_them() -> None:
+def test_tcgen05_needs_an_architecture_or_family_specific_target() -> None:
     (instruction,) = simt.load(wrap("tcgen05.wait::ld.sync.aligned;")).parsed.functions["k"].body
     assert refusal(instruction, "sm_100", 80) == "Instruction 'tcgen05.wait' not supported on .target 'sm_100'"
     assert refusal(instruction, "sm_100a", 80) == refusal(instruction, "sm_100f", 80) == ""
@@ -165,46 +163,48 @@ def test_only_specific_targets_have_what_blackwell_added_for_them() -> None:
     assert refusal(setmaxnreg, "sm_100a", 80) == ""
 
 
-def test_a_device_of_blackwell_loads_its_family_and_what_is_older() -> None:
-    for older in ("sm_80", "sm_90", "sm_100", "sm_100f", "sm_100a"):
-        assert simt.load(wrap("ret;", older), target=SM_100A).target is SM_100A
-    for unsuited in ("sm_90a", "sm_103a", "sm_120f"):
-        with pytest.raises(ValueError, match=f"the PTX is for {unsuited}, the device is sm_100a"):
-            simt.load(wrap("ret;", unsuited), target=SM_100A)
+def test_a_blackwell_device_loads_its_family_and_older_ptx() -> None:
+    for loadable in ("sm_80", "sm_90", "sm_100", "sm_100f", "sm_100a"):
+        assert simt.load(wrap("ret;", loadable), target=SM_100A).target is SM_100A
+    for other_target in ("sm_90a", "sm_103a", "sm_120f"):
+        with pytest.raises(ValueError, match=f"the PTX is for {other_target}, the device is sm_100a"):
+            simt.load(wrap("ret;", other_target), target=SM_100A)
 
 
-def test_a_device_does_not_load_what_is_for_a_later_one() -> None:
-    later = wrap("ret;", "sm_90a")
+def test_a_device_rejects_ptx_for_later_ones() -> None:
+    hopper_ptx = wrap("ret;", "sm_90a")
     with pytest.raises(ValueError, match=r"no kernel image is available .* for sm_90a, the device is sm_80"):
-        simt.load(later, target=SM_80)
-    assert simt.load(later).target is SM_90A
+        simt.load(hopper_ptx, target=SM_80)
+    assert simt.load(hopper_ptx).target is SM_90A
     assert simt.load(wrap("ret;"), target=SM_90A).target is SM_90A  # the driver compiles older PTX
-    for newer in ("sm_100", "sm_100a", "sm_120f"):
-        with pytest.raises(ValueError, match=f"the PTX is for {newer}, the device is sm_90a"):
-            simt.load(wrap("ret;", newer), target=SM_90A)
+    for later_target in ("sm_100", "sm_100a", "sm_120f"):
+        with pytest.raises(ValueError, match=f"the PTX is for {later_target}, the device is sm_90a"):
+            simt.load(wrap("ret;", later_target), target=SM_90A)
     assert simt.load(wrap("ret;", "compute_90"), target=SM_90A).target is SM_90A
-    for unknown in ("sm_90b", "hopper"):
-        with pytest.raises(ValueError, match=f"Unsupported .target '{unknown}'"):
-            simt.load(wrap("ret;", unknown), target=SM_90A)
+    for name in ("sm_90b", "hopper"):
+        with pytest.raises(ValueError, match=f"Unsupported .target '{name}'"):
+            simt.load(wrap("ret;", name), target=SM_90A)
 
 
-def test_a_gpu_has_the_last_target_that_is_not_later() -> None:
+def test_a_gpu_is_modeled_by_the_latest_target_up_to_its_capability() -> None:
     assert [of_gpu(*capability) for capability in ((7, 5), (8, 0), (8, 9))] == [SM_80] * 3
     assert of_gpu(9, 0) is SM_90A
     assert [of_gpu(*capability) for capability in ((10, 0), (10, 3), (12, 0))] == [SM_100A] * 3
 
 
 def test_shared_memory_and_clusters_follow_the_target() -> None:
-    one = (1, 1, 1)
-    assert SM_90A.refusal(one, one, 0, 227 * 1024) == ""
-    assert "232449 bytes of shared memory exceed the 232448" in SM_90A.refusal(one, one, 0, 227 * 1024 + 1)
-    assert SM_90A.refusal((32, 1, 1), one, 0, 0, (16, 1, 1)) == ""
-    assert "32 blocks, more than the 16 that sm_90a" in SM_90A.refusal((32, 1, 1), one, 0, 0, (32, 1, 1))
-    assert "a grid of 6 along x is not a multiple of the cluster's 4" in SM_90A.refusal((6, 1, 1), one, 0, 0, (4, 1, 1))
-    assert "sm_80 has no clusters" in SM_80.refusal((4, 1, 1), one, 0, 0, (2, 1, 1))
+    single = (1, 1, 1)
+    assert SM_90A.refusal(single, single, 0, 227 * 1024) == ""
+    assert "232449 bytes of shared memory exceed the 232448" in SM_90A.refusal(single, single, 0, 227 * 1024 + 1)
+    assert SM_90A.refusal((32, 1, 1), single, 0, 0, (16, 1, 1)) == ""
+    assert "32 blocks, more than the 16 that sm_90a" in SM_90A.refusal((32, 1, 1), single, 0, 0, (32, 1, 1))
+    assert "a grid of 6 along x is not a multiple of the cluster's 4" in SM_90A.refusal(
+        (6, 1, 1), single, 0, 0, (4, 1, 1)
+    )
+    assert "sm_80 has no clusters" in SM_80.refusal((4, 1, 1), single, 0, 0, (2, 1, 1))
 
 
-def test_a_kernel_tells_the_cluster_and_the_threads_that_it_is_compiled_for() -> None:
+def test_a_kernel_knows_its_required_cluster_and_maximum_threads() -> None:
     text = wrap("ret;").replace(
         "entry k()", "entry k()\n.maxntid 64, 2\n.explicitcluster\n.reqnctapercluster 2, 1, 1\n"
     )
@@ -214,7 +214,7 @@ def test_a_kernel_tells_the_cluster_and_the_threads_that_it_is_compiled_for() ->
 
 
 @pytest.mark.parametrize(
-    ("missing", "name"),
+    ("message", "name"),
     [
         ("Feature 'elect' requires .target sm_90 or higher", "sm_90a"),
         ("Feature 'cvt' requires .target sm_89 or higher", "sm_90a"),
@@ -225,10 +225,10 @@ def test_a_kernel_tells_the_cluster_and_the_threads_that_it_is_compiled_for() ->
         ("Unresolved extern function 'missing'", ""),
     ],
 )
-def test_target_that_has_what_is_missing(missing: str, name: str) -> None:
-    assert target_with(missing) == name
+def test_a_message_names_the_target_that_has_the_feature(message: str, name: str) -> None:
+    assert target_with(message) == name
 
 
-def test_a_gpu_runs_code_with_the_features_that_only_it_has() -> None:
-    # CUTLASS's kernels for Hopper are empty if they are compiled for sm_90: they would write nothing.
+def test_a_gpu_compiles_for_its_architecture_specific_target() -> None:
+    # Compiled for sm_90, CUTLASS's kernels for Hopper are empty and would write nothing.
     assert [gpu_architecture(8, 9), gpu_architecture(9, 0), gpu_architecture(10, 0)] == ["sm_89", "sm_90a", "sm_100a"]

@@ -1,4 +1,4 @@
-"""Whole kernels, compiled by NVRTC, against numpy."""
+"""Compare whole kernels, compiled by NVRTC, with numpy."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ RNG = np.random.default_rng(0)
 
 
 def floats(*shape: int) -> np.ndarray[Any, Any]:
+    """Return normal random floats of this shape, as device memory."""
     array = aligned(shape)
     array[...] = RNG.standard_normal(shape)
     return array
 
 
-def test_vector_add_is_exact_and_leaves_what_lies_behind(run: Run) -> None:
+def test_vector_add_writes_exact_sums_and_nothing_else(run: Run) -> None:
     source = """__global__ void kernel(const float* a, const float* b, float* c, int n) {
         int i = blockIdx.x * blockDim.x + threadIdx.x;
         if (i < n) c[i] = a[i] + b[i];
     }"""
-    a, b, c = floats(1000), floats(1000), aligned(1000)
+    a = floats(1000)
+    b = floats(1000)
+    c = aligned(1000)
+    # 997 elements leave a partial block, and 3 elements that must stay zero.
     launch = run(source, 4, 256, a, b, c, 997)
     assert (c[:997] == a[:997] + b[:997]).all()
     assert (c[997:] == 0).all()
@@ -42,12 +46,13 @@ def test_tiled_transpose(run: Run) -> None:
         for (int i = 0; i < 32; i += 8)
             if (x < rows && y + i < columns) b[(y + i) * rows + x] = tile[threadIdx.x][threadIdx.y + i];
     }"""
-    a, b = floats(61, 90), aligned((90, 61))
+    a = floats(61, 90)
+    b = aligned((90, 61))
     run(source, (3, 2), (32, 8), a, b, 61, 90, fresh=[1])
     assert (b == a.T).all()
 
 
-def test_product_adds_in_order(run: Run) -> None:
+def test_matmul_accumulates_in_order_of_k(run: Run) -> None:
     source = """__global__ void kernel(const float* a, const float* b, float* c, int n) {
         int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
         float sum = 0;
@@ -55,10 +60,12 @@ def test_product_adds_in_order(run: Run) -> None:
         c[y * n + x] = sum;
     }"""
     n = 32
-    a, b, c = floats(n, n), floats(n, n), aligned((n, n))
+    a = floats(n, n)
+    b = floats(n, n)
+    c = aligned((n, n))
     run(source, (2, 4), (16, 8), a, b, c, n)
     expected = np.zeros((n, n), np.float64)
-    for k in range(n):  # a float32 fma is the float64 result rounded once, but for ties
+    for k in range(n):  # except for ties, a float32 fma equals the float64 result, rounded once
         expected = np.outer(a[:, k], b[k]).astype(np.float64) * 0 + a[:, k : k + 1].astype(np.float64) * b[k] + expected
         expected = expected.astype(np.float32).astype(np.float64)
     assert (c == expected.astype(np.float32)).all()
@@ -87,7 +94,8 @@ def test_softmax_with_shuffles(run: Run) -> None:
         s = reduce(s, false);
         for (int i = threadIdx.x; i < n; i += blockDim.x) b[blockIdx.x * n + i] = __expf(a[blockIdx.x * n + i] - m) / s;
     }"""
-    a, b = floats(3, 777), aligned((3, 777))
+    a = floats(3, 777)
+    b = aligned((3, 777))
     run(source, 3, 256, a, b, 777)
     expected = np.exp(a - a.max(axis=1, keepdims=True, initial=-np.inf).astype(np.float64))
     np.testing.assert_allclose(b, expected / expected.sum(axis=1, keepdims=True), rtol=2e-6)
@@ -116,13 +124,14 @@ def test_last_block_to_finish_adds_the_partial_sums(run: Run) -> None:
         }
     }"""
     a = RNG.integers(-1000, 1000, 1000, dtype=np.int32)
-    partial, total = aligned(8, np.int32), aligned(1, np.int32)
+    partial = aligned(8, np.int32)
+    total = aligned(1, np.int32)
     run(source, 8, 128, a, partial, total, 1000, fresh=[1, 2])
     assert total[0] == a.sum()
 
 
-def test_each_block_waits_for_the_one_before(run: Run) -> None:
-    """A scan in one pass: totals handed from block to block by release and acquire."""
+def test_single_pass_scan_with_flags_between_blocks(run: Run) -> None:
+    """Each block passes its total to the next one, with release and acquire."""
     source = """__global__ void kernel(const int* a, int* b, int* sums, int* flags) {
         __shared__ int s[64], before;
         int t = threadIdx.x, i = blockIdx.x * 64 + t;
@@ -146,13 +155,14 @@ def test_each_block_waits_for_the_one_before(run: Run) -> None:
     assert b.tolist() == np.cumsum(a).tolist()
 
 
-def test_loops_whose_trip_count_differs_by_lane(run: Run) -> None:
+def test_a_loop_with_a_different_trip_count_per_lane(run: Run) -> None:
     source = """__global__ void kernel(const int* a, int* b) {
         int n = a[threadIdx.x], steps = 0;
         while (n != 1) { n = n % 2 ? 3 * n + 1 : n / 2; steps++; if (steps > 100) break; }
         b[threadIdx.x] = steps;
     }"""
-    a, b = np.arange(1, 65, dtype=np.int32), np.zeros(64, np.int32)
+    a = np.arange(1, 65, dtype=np.int32)
+    b = np.zeros(64, np.int32)
     launch = run(source, 1, 64, a, b)
 
     def collatz(n: int) -> int:
@@ -178,7 +188,8 @@ def test_calls_local_memory_and_switch(run: Run) -> None:
         for (int i = 0; i < 16; i++) history[i] = apply(i % 7, a[threadIdx.x]);
         b[threadIdx.x] = apply(2, history[threadIdx.x % 16]);
     }"""
-    a, b = floats(64), aligned(64)
+    a = floats(64)
+    b = aligned(64)
     run(source, 1, 64, a, b)
     rules = [lambda x: x + 1, lambda x: x * 2, lambda x: -x, lambda x: x * x, lambda x: x - np.float32(3)]
     rules += [lambda x: np.float32(7), lambda x: np.float32(0)]
@@ -212,7 +223,7 @@ def test_block_wide_votes(run: Run) -> None:
     assert set(a.tolist()) == {32 * 100 + 11}
 
 
-def test_named_barriers_hand_over_between_warps(run: Run) -> None:
+def test_named_barriers_order_two_warps(run: Run) -> None:
     source = """__global__ void kernel(int* a) {
         __shared__ int slot[32];
         int lane = threadIdx.x % 32;
@@ -229,7 +240,7 @@ def test_named_barriers_hand_over_between_warps(run: Run) -> None:
     assert a.tolist() == [5 * (31 - lane) for lane in range(32)]
 
 
-def test_spinning_warp_lets_the_other_one_run(run: Run) -> None:
+def test_a_spinning_warp_yields_to_the_other(run: Run) -> None:
     source = """__global__ void kernel(int* a) {
         __shared__ volatile int flag;
         if (threadIdx.x == 32) flag = 0;
@@ -242,7 +253,7 @@ def test_spinning_warp_lets_the_other_one_run(run: Run) -> None:
     assert a.tolist() == [1] * 32
 
 
-def test_a_volatile_load_that_ends_its_block_in_a_loop(run: Run) -> None:
+def test_a_volatile_load_at_the_end_of_a_basic_block_in_a_loop(run: Run) -> None:
     source = r"""__global__ void kernel(int* a) {
         int sum = 0;
         #pragma unroll 1
@@ -261,7 +272,7 @@ def test_a_volatile_load_that_ends_its_block_in_a_loop(run: Run) -> None:
 
 
 @pytest.mark.parametrize("block", [1, 31, 33, 100])
-def test_blocks_that_are_not_whole_warps(run: Run, block: Any) -> None:
+def test_blocks_with_a_partial_warp(run: Run, block: Any) -> None:
     source = "__global__ void kernel(int* a) { a[blockIdx.x * blockDim.x + threadIdx.x] = threadIdx.x; }"
     a = aligned(3 * block, np.int32)
     launch = run(source, 3, block, a, fresh=[0])
@@ -269,7 +280,7 @@ def test_blocks_that_are_not_whole_warps(run: Run, block: Any) -> None:
     assert launch.totals.global_store_requests == 3 * -(-block // 32)
 
 
-def test_the_writer_of_an_element_is_the_last_one(run: Run) -> None:
+def test_the_writer_of_an_element_is_the_last_thread_that_wrote_it(run: Run) -> None:
     source = """__global__ void kernel(volatile int* a) {
         const int i = 64 * (2 * blockIdx.y + blockIdx.x) + threadIdx.x;
         a[i] = 1;
@@ -277,7 +288,10 @@ def test_the_writer_of_an_element_is_the_last_one(run: Run) -> None:
     }"""
     a = aligned(500, np.int32)
     launch = run(source, (2, 3), 64, a)
-    written = [launch.writer(a.ctypes.data + 4 * i) for i in (299, 300)]
-    assert [by and (by.thread, by.block, by.site.line) for by in written] == [("43", "(0, 2)", 4), ("44", "(0, 2)", 3)]
+    writers = [launch.writer(a.ctypes.data + 4 * i) for i in (299, 300)]
+    assert [writer and (writer.thread, writer.block, writer.site.line) for writer in writers] == [
+        ("43", "(0, 2)", 4),
+        ("44", "(0, 2)", 3),
+    ]
     assert launch.writer(a.ctypes.data + 4 * 384) is None
     assert launch.writer(a.ctypes.data - 4) is None

@@ -1,4 +1,4 @@
-"""Lanes of one warp: the one that is elected, and those that wait for each other; PTX for sm_90a."""
+"""Test lanes of one warp in PTX for sm_90a: elect.sync, and lanes that wait for each other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_elect() -> None:
 
 
 def test_lanes_of_a_warp_wait_for_each_other() -> None:
-    """Lane 0 waits for the arrival of lane 1, which comes later in the text, and they store together afterwards."""
+    """Lane 0 waits for lane 1, whose arrival comes later in the program. Afterwards both lanes reconverge."""
     body = """
         setp.ne.u32 p, t, 0;
         @!p mbarrier.init.shared.b64 [full], 1;
@@ -44,7 +44,7 @@ def test_lanes_of_a_warp_wait_for_each_other() -> None:
 
 
 def test_lanes_of_a_warp_wait_for_each_other_often() -> None:
-    """It is no deadlock, however many round trips there are."""
+    """Many round trips between two lanes are not mistaken for a deadlock."""
     body = """
         setp.ne.u32 p, t, 0;
         @!p mbarrier.init.shared.b64 [full], 1;

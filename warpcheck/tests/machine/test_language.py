@@ -1,4 +1,4 @@
-"""The features of CUDA C++ within a warp and a block: shuffles, votes, atomics, half precision, by-value structs."""
+"""Test CUDA C++ features within a warp and a block: shuffles, votes, atomics, half precision, structs by value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ RNG = np.random.default_rng(3)
 LANES = np.arange(32)
 
 
-def warp(run: Run, expression: str, values: np.ndarray[Any, Any], kind: str = "int") -> np.ndarray[Any, Any]:
+def evaluate_in_warp(
+    run: Run, expression: str, values: np.ndarray[Any, Any], kind: str = "int"
+) -> np.ndarray[Any, Any]:
     """``expression`` of ``v``, the lane's value, in one warp."""
     source = f"""#include <cuda_fp16.h>
     #include <cuda_bf16.h>
@@ -44,8 +46,8 @@ SHUFFLES = {
 
 @pytest.mark.parametrize("expression", SHUFFLES)
 def test_shuffles(run: Run, expression: str) -> None:
-    """Manual, 9.7.9.6: a lane whose source lies outside its segment keeps its value; xor may reach a lower segment."""
-    assert warp(run, expression, INTS).tolist() == SHUFFLES[expression].tolist()
+    """A lane whose source is outside its segment keeps its value. xor may reach a lower segment (PTX ISA, 9.7.9.6)."""
+    assert evaluate_in_warp(run, expression, INTS).tolist() == SHUFFLES[expression].tolist()
 
 
 def signed(bits: int) -> int:
@@ -67,16 +69,16 @@ VOTES = {
 
 @pytest.mark.parametrize("expression", VOTES)
 def test_votes_and_reductions(run: Run, expression: str) -> None:
-    assert warp(run, expression, INTS).tolist() == [VOTES[expression]] * 32
+    assert evaluate_in_warp(run, expression, INTS).tolist() == [VOTES[expression]] * 32
 
 
-def test_match(run: Run) -> None:
+def test_match_any_and_match_all(run: Run) -> None:
     values = RNG.integers(0, 4, 32, dtype=np.int32)
     groups = [signed(sum(1 << int(n) for n in np.flatnonzero(values == value))) for value in values]
-    assert warp(run, "__match_any_sync(~0u, v)", values).tolist() == groups
+    assert evaluate_in_warp(run, "__match_any_sync(~0u, v)", values).tolist() == groups
     source = "([&] { int all; unsigned m = __match_all_sync(~0u, v / 8, &all); return (int)(m + all); })()"
-    assert warp(run, source, values).tolist() == [0] * 32  # all ones, plus one
-    assert warp(run, source.replace("v / 8", "v"), values).tolist() == [0] * 32
+    assert evaluate_in_warp(run, source, values).tolist() == [0] * 32  # all ones, plus one
+    assert evaluate_in_warp(run, source.replace("v / 8", "v"), values).tolist() == [0] * 32
 
 
 ATOMICS = {
@@ -113,9 +115,10 @@ def test_atomics(run: Run, expression: str, space: str) -> None:
     assert value.tolist() == [expected]
 
 
-def test_atomics_return_what_was_there(run: Run) -> None:
+def test_atomics_return_the_previous_value(run: Run) -> None:
     source = "__global__ void kernel(int* a, int* b) { b[threadIdx.x] = atomicAdd(a, 2); }"
-    a, b = np.array([100], np.int32), np.zeros(64, np.int32)
+    a = np.array([100], np.int32)
+    b = np.zeros(64, np.int32)
     run(source, 1, 64, a, b)
     assert sorted(b.tolist()) == list(range(100, 228, 2))
 
@@ -128,7 +131,9 @@ def test_half_atomics(run: Run) -> None:
         atomicAdd(b, __float2bfloat16(1.0f));
         atomicAdd(c, __floats2half2_rn(1.0f, 2.0f));
     }"""
-    a, b, c = np.zeros(1, np.float16), np.zeros(1, np.uint16), np.zeros(2, np.float16)
+    a = np.zeros(1, np.float16)
+    b = np.zeros(1, np.uint16)
+    c = np.zeros(2, np.float16)
     run(source, 1, 32, a, b, c.view(np.uint32))
     assert (a[0], int(b[0]) << 16, c.tolist()) == (16, int(np.array(32, np.float32).view(np.uint32)), [32, 64])
 
@@ -146,13 +151,14 @@ HALVES = {
 @pytest.mark.parametrize("expression", HALVES)
 def test_half_precision(run: Run, expression: str) -> None:
     values = RNG.standard_normal(32).astype(np.float16)
-    got, want = warp(run, expression, values, "__half"), HALVES[expression](values).astype(np.float16)
+    got = evaluate_in_warp(run, expression, values, "__half")
+    want = HALVES[expression](values).astype(np.float16)
     assert (
         abs(got.view(np.int16).astype(int) - want.view(np.int16)) <= ("exp" in expression or "sqrt" in expression)
     ).all()
 
 
-def test_struct_by_value_and_constants() -> None:
+def test_a_struct_by_value_and_constant_memory() -> None:
     source = """struct Shape { int rows, columns; float scale[4]; };
     __constant__ float table[4] = {1, 2, 3, 4};
     __device__ float offset = 0.5f;
@@ -170,20 +176,20 @@ def test_struct_by_value_and_constants() -> None:
     assert [(param.size, param.align) for param in kernel.params] == [(24, 4), (8, 8)]
 
 
-def test_variables_of_the_module_outlive_a_launch(run: Run) -> None:
+def test_module_variables_keep_their_values_between_launches(run: Run) -> None:
     source = """__device__ int count = 7;
     __device__ int* where = &count;
     __global__ void kernel(int* a) { if (threadIdx.x == 0) *a = atomicAdd(where, 1); }"""
-    seen = []
+    counts = []
     for _ in range(3):
         a = np.zeros(1, np.int32)
         run(source, 1, 32, a)
-        seen.append(int(a[0]))
-    assert seen == [seen[0], seen[0] + 1, seen[0] + 2]
-    assert seen[0] >= 7
+        counts.append(int(a[0]))
+    assert counts == [counts[0], counts[0] + 1, counts[0] + 2]
+    assert counts[0] >= 7
 
 
-def test_struct_read_through_its_address(run: Run) -> None:
+def test_a_grid_constant_struct_is_read_through_its_address(run: Run) -> None:
     source = """struct Table { float row[16]; };
     __global__ void kernel(const __grid_constant__ Table table, float* b) {
         const Table* p = &table;
@@ -197,7 +203,7 @@ def test_struct_read_through_its_address(run: Run) -> None:
     assert b.tolist() == [float(t % 16) for t in range(32)]
 
 
-def test_assertion_stops_the_launch_with_its_text(run: Run) -> None:
+def test_a_failed_assertion_stops_the_launch(run: Run) -> None:
     source = """__global__ void kernel(int* a) {
         assert(a[threadIdx.x] < 40);
         a[threadIdx.x] = 0;
@@ -225,7 +231,7 @@ def test_lanes_call_different_functions_through_a_pointer(run: Run) -> None:
     assert a.tolist() == [6, 7, 6, 7]
 
 
-def test_the_clock_goes_on_across_barriers_and_time_slices(run: Run) -> None:
+def test_clock64_advances_across_barriers_and_time_slices(run: Run) -> None:
     source = """__global__ void kernel(long long* a) {
         long long start = clock64();
         while (clock64() - start < 5000000 * (threadIdx.x / 32));
@@ -237,7 +243,7 @@ def test_the_clock_goes_on_across_barriers_and_time_slices(run: Run) -> None:
     assert (a >= 5000000).all()
 
 
-def test_spaces_of_generic_addresses(run: Run) -> None:
+def test_predicates_of_address_spaces(run: Run) -> None:
     source = """__global__ void kernel(int* a) {
         __shared__ int s[4];
         int l[4], t = threadIdx.x;
@@ -251,7 +257,7 @@ def test_spaces_of_generic_addresses(run: Run) -> None:
     assert a.tolist() == [1 << t % 3 for t in range(32)]
 
 
-def test_a_piece_of_an_argument_that_is_cut_otherwise_is_refused() -> None:
+def test_loading_a_part_of_an_argument_is_unsupported() -> None:
     text = """.version 8.0
 .target sm_80
 .address_size 64
@@ -271,7 +277,7 @@ def test_a_conditional_printf_in_ptx(run: Run) -> None:
     assert run(source, 1, 32, np.zeros(1, np.int32)).printed == "3;11;19;27;"
 
 
-def test_a_guarded_call_of_the_host() -> None:
+def test_a_guarded_call_of_vprintf() -> None:
     text = """.version 8.0
 .target sm_80
 .address_size 64

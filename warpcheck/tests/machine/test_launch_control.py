@@ -1,4 +1,7 @@
-"""Cluster launch control: blocks take over the work of blocks that have not begun. PTX ISA, "clusterlaunchcontrol"."""
+"""Test cluster launch control, by which running blocks take over the work of blocks that have not started.
+
+See PTX ISA, "clusterlaunchcontrol".
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from warpcheck import simt
 from warpcheck.frontends import cuda
 from warpcheck.simt import FaultKind
 
-# Each block counts the tiles that it works on: its own, and those of the clusters whose launch it cancels.
+# Each block processes its own tile, and the tiles of the clusters whose launch it cancels.
 SOURCE = r"""
 typedef unsigned u32;
 typedef unsigned long long u64;
@@ -70,8 +73,9 @@ def compiled() -> simt.Module:
 
 
 def run(mode: int = 0, reverse: int = 0, cluster: int = 2) -> tuple[Any, int]:
-    """Return which block has worked on each tile of a grid of 6 x 3, as its number plus 1, and how many there were."""
-    owner, count = aligned((3, 6), np.uint32), aligned(1, np.uint32)
+    """Return the number plus 1 of the block that processed each tile of a 6 x 3 grid, and the number of tiles."""
+    owner = aligned((3, 6), np.uint32)
+    count = aligned(1, np.uint32)
     owner[:] = count[:] = 0
     compiled().launch(
         "tiles",
@@ -87,17 +91,17 @@ def run(mode: int = 0, reverse: int = 0, cluster: int = 2) -> tuple[Any, int]:
 
 @pytest.mark.parametrize("cluster", [1, 2])
 @pytest.mark.parametrize("reverse", [0, 1, 1_000_003])
-def test_each_tile_is_worked_on_once(reverse: int, cluster: int) -> None:
+def test_each_tile_is_processed_once(reverse: int, cluster: int) -> None:
     owner, count = run(0, reverse, cluster)
     assert count == 18
-    # An owner of two blocks would be a sum, greater than any block's number.
+    # A tile that two blocks process would hold a sum that exceeds all block numbers.
     assert owner.min() >= 1
     assert owner.max() <= 18
     # The first cluster cancels all others.
     assert len(np.unique(owner)) == cluster
 
 
-# With the blocks in descending order.
+# The faults with the blocks in reverse order.
 FAULTS: dict[int, tuple[FaultKind | None, str, str]] = {
     1: (FaultKind.UNINITIALIZED, "reads", "may still be writing: wait for its mbarrier first"),
     3: (FaultKind.RACE, "requests", "the copy has to wait for an mbarrier or a barrier"),
@@ -112,7 +116,7 @@ def line_of(mark: str) -> int:
 
 
 @pytest.mark.parametrize("mode", FAULTS)
-def test_a_mistake_is_found(mode: int) -> None:
+def test_a_mistake_with_launch_control_is_a_fault(mode: int) -> None:
     kind, mark, text = FAULTS[mode]
     with pytest.raises((simt.Fault, simt.TimedOut)) as caught:
         run(mode, 1)

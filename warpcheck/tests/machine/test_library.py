@@ -1,7 +1,4 @@
-"""What NVIDIA's headers and the CUDA runtime ask of the machine: barriers, pipelines, groups, the heap, calls.
-
-One file: all are compiled with the same headers.
-"""
+"""Test features of NVIDIA's headers and the CUDA runtime: barriers, pipelines, cooperative groups, the heap, calls."""
 
 from __future__ import annotations
 
@@ -36,6 +33,7 @@ def launch(
 
 
 def numbers(*values: float, dtype: Any = np.int32, size: int = 32) -> np.ndarray[Any, Any]:
+    """Return an array in device memory that begins with these values."""
     array = aligned(size, dtype)
     array[: len(values)] = values
     return array
@@ -59,22 +57,25 @@ __global__ void kernel(const float* a, float* c) {
 
 
 @pytest.mark.parametrize("target", [cuda.CPU_ARCHITECTURE, "compute_90a"])
-def test_barrier(target: str) -> None:
-    """Its arrivals are no accesses: on a GPU the lanes of a warp arrive at once."""
-    a, c = aligned(128), aligned(128)
+def test_cuda_barrier_orders_its_threads(target: str) -> None:
+    """Arrivals do not count as accesses, because the lanes of a warp arrive at once on a GPU."""
+    a = aligned(128)
+    c = aligned(128)
     a[:] = np.arange(128)
-    ran = launch(BARRIER, 128, a, c, target=target)
+    report = launch(BARRIER, 128, a, c, target=target)
     assert c.tolist() == (a[::-1] + 2).tolist()
-    assert {one.buffer for one in by_access(ran.accesses) if one.shared and one.access == Access.ATOMIC} == set()
-    assert max(line.bank_conflicts_per_request for line in ran.lines.values()) == 0
+    assert {
+        access.buffer for access in by_access(report.accesses) if access.shared and access.access == Access.ATOMIC
+    } == set()
+    assert max(line.bank_conflicts_per_request for line in report.lines.values()) == 0
 
 
-@pytest.mark.parametrize("missing", ["bar.arrive_and_wait();", "bar.wait(bar.arrive());"])
-def test_barrier_that_is_missing_is_a_race(missing: str) -> None:
+@pytest.mark.parametrize("removed", ["bar.arrive_and_wait();", "bar.wait(bar.arrive());"])
+def test_removing_a_barrier_wait_causes_a_race(removed: str) -> None:
     a = aligned(128)
     a[:] = np.arange(128)
     with pytest.raises(simt.Fault) as caught:
-        launch(BARRIER.replace(missing, "bar.arrive();" if "and" in missing else ""), 128, a, aligned(128))
+        launch(BARRIER.replace(removed, "bar.arrive();" if "and" in removed else ""), 128, a, aligned(128))
     assert caught.value.kind == simt.FaultKind.RACE
 
 
@@ -101,9 +102,10 @@ __global__ void kernel(const float* a, float* c) {
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_pipeline_that_fills_a_stage_more_than_it_has(reverse: bool) -> None:
-    """NVIDIA's sample globalToShmemAsyncCopy does so, and its matrices have equal elements."""
-    a, c = aligned(6 * 128), aligned(128)
+def test_a_pipeline_that_overfills_its_stages_has_a_race(reverse: bool) -> None:
+    """NVIDIA's sample globalToShmemAsyncCopy has this bug, but its matrices have equal elements."""
+    a = aligned(6 * 128)
+    c = aligned(128)
     a[:] = 1
     launch(MULTI_STAGE, 128, a, c, reverse=reverse)
     assert c.tolist() == [6.0] * 128
@@ -136,24 +138,28 @@ __global__ void kernel(const float* a, float* c) {
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_copies_that_barriers_track(reverse: bool) -> None:
-    """Who waits for the second barrier has waited for the copies of the first one, but not the other way around."""
-    a, c = aligned(256), aligned(128)
+def test_mbarriers_track_asynchronous_copies(reverse: bool) -> None:
+    """Waiting for the second barrier implies that the first one's copies are complete, but not the other way around."""
+    a = aligned(256)
+    c = aligned(128)
     a[:] = np.arange(256)
     expected = (a[127::-1] + a[128:]).tolist()
     for source in (TRACKED, TRACKED.replace("wait(bar, 0); // first", "wait(bar + 8, 0);")):
         launch(source, 128, a, c, reverse=reverse)
         assert c.tolist() == expected
     in_flight = "may still be writing: wait for its mbarrier first"
-    for cut, told in (("wait(bar, 0); // first", "no barrier between"), ("wait(bar + 8, 0); // second", in_flight)):
-        with pytest.raises(simt.Fault, match=f"reads 4 bytes .* {told}"):
-            launch(TRACKED.replace(cut, ""), 128, a, c, reverse=reverse)
+    for removed, message in (
+        ("wait(bar, 0); // first", "no barrier between"),
+        ("wait(bar + 8, 0); // second", in_flight),
+    ):
+        with pytest.raises(simt.Fault, match=f"reads 4 bytes .* {message}"):
+            launch(TRACKED.replace(removed, ""), 128, a, c, reverse=reverse)
     with pytest.raises(simt.Fault, match=r"writes 4 bytes .* may still be writing: wait for its mbarrier") as caught:
         launch(TRACKED.replace("COPY(1); // again", "COPY(0); COPY(1);"), 128, a, c, reverse=reverse)
     assert caught.value.kind == simt.FaultKind.RACE
 
 
-def test_pipeline_of_two_stages() -> None:
+def test_a_pipeline_of_two_stages() -> None:
     source = """#include <cuda/pipeline>
     #include <cooperative_groups.h>
     __global__ void kernel(const float* a, float* c) {
@@ -173,7 +179,8 @@ def test_pipeline_of_two_stages() -> None:
         }
         c[t] = sum;
     }"""
-    a, c = aligned(512), aligned(128)
+    a = aligned(512)
+    c = aligned(128)
     a[:] = np.arange(512)
     launch(source, 128, a, c)
     assert c.tolist() == a.reshape(4, 128).sum(axis=0)[::-1].tolist()
@@ -204,9 +211,10 @@ __global__ void kernel(const float* a, float* c) {
 }"""
 
 
-def test_a_warp_may_leave_a_stage_before_another_one_reads_it() -> None:
-    """The producer waits for the consumers that have read long ago as well as for the last."""
-    a, c = aligned(160), aligned(96)
+def test_consumer_warps_may_release_a_stage_at_different_times() -> None:
+    """The producer waits for all consumers: those that finished long ago, and the last one."""
+    a = aligned(160)
+    c = aligned(96)
     a[:] = np.arange(160)
     launch(ROLES, 128, a, c, target="compute_90a", reverse=True)
     launch(ROLES, 128, a, c)
@@ -217,8 +225,8 @@ def test_a_warp_may_leave_a_stage_before_another_one_reads_it() -> None:
     assert caught.value.kind == simt.FaultKind.RACE
 
 
-def test_barrier_in_memory_counts() -> None:
-    """Two arrivals of three leave the phase open; a thread that drops out is not waited for again."""
+def test_mbarrier_counts_arrivals_and_drops() -> None:
+    """Two arrivals out of three leave the phase open. The barrier no longer waits for a thread that dropped out."""
     source = """__global__ void kernel(unsigned* c) {
         __shared__ unsigned long long bar;
         unsigned at = (unsigned)__cvta_generic_to_shared(&bar);
@@ -244,7 +252,7 @@ def test_barrier_in_memory_counts() -> None:
     assert c[:7].tolist() == [3, 0, 1, 1, 2, 0, 1]
 
 
-def test_tiles_of_sixteen_and_of_two_warps() -> None:
+def test_cooperative_tiles_of_half_a_warp_and_of_two_warps() -> None:
     source = """#include <cooperative_groups.h>
     #include <cooperative_groups/reduce.h>
     namespace cg = cooperative_groups;
@@ -265,8 +273,8 @@ def test_tiles_of_sixteen_and_of_two_warps() -> None:
 
 
 @pytest.mark.parametrize("order", ["release acquire", "seq_cst seq_cst", "relaxed relaxed"])
-def test_atomic_ref_orders_as_it_says(order: str) -> None:
-    write, read = (f"cuda::std::memory_order_{one}" for one in order.split())
+def test_atomic_ref_has_its_memory_order(order: str) -> None:
+    write, read = (f"cuda::std::memory_order_{name}" for name in order.split())
     source = f"""#include <cuda/atomic>
     __global__ void kernel(const float* a, float* c) {{
         __shared__ float s;
@@ -277,7 +285,8 @@ def test_atomic_ref_orders_as_it_says(order: str) -> None:
         if (threadIdx.x == 64) {{ s = a[5]; ready.store(1, {write}); }}
         if (threadIdx.x == 0) {{ while (!ready.load({read})); c[0] = s; }}
     }}"""
-    a, c = aligned(8), aligned(8)
+    a = aligned(8)
+    c = aligned(8)
     a[5] = 3
     if "relaxed" in order:
         with pytest.raises(simt.Fault, match=r"s\[0\].*no barrier"):
@@ -287,7 +296,7 @@ def test_atomic_ref_orders_as_it_says(order: str) -> None:
         assert c[0] == 3
 
 
-def test_calls_through_pointers() -> None:
+def test_calls_through_function_pointers_and_virtual_functions() -> None:
     source = """struct A { __device__ virtual int f(int x) { return x; } };
     struct B : A { __device__ int f(int x) override { return 10 * x; } };
     __device__ int once(int x) { return x + 1; }
@@ -304,7 +313,7 @@ def test_calls_through_pointers() -> None:
     assert c.tolist() == expected
 
 
-def test_heap() -> None:
+def test_malloc_and_free_in_a_kernel() -> None:
     source = """__global__ void kernel(int* c, int n) {
         int* p = (int*)malloc(4 * n);
         for (int i = 0; i < n; i++) p[i] = i * (threadIdx.x + 1);
@@ -327,7 +336,7 @@ def test_heap() -> None:
         ('free(p); asm volatile("" ::: "memory"); c[0] = ((volatile int*)p)[0];', simt.FaultKind.OUT_OF_BOUNDS),
     ],
 )
-def test_heap_is_checked(body: str, kind: simt.FaultKind) -> None:
+def test_heap_errors_are_faults(body: str, kind: simt.FaultKind) -> None:
     source = f"__global__ void kernel(int* c) {{ int* p = (int*)malloc(16); p[0] = 1; {body} }}"
     with pytest.raises(simt.Fault) as caught:
         launch(source, 1, numbers())
@@ -347,7 +356,7 @@ def test_structs_by_value() -> None:
     assert c[:2].tolist() == [11.5, 14.0]
 
 
-def test_parameters_are_a_window() -> None:
+def test_ptx_parameters_are_addressable_and_bounded() -> None:
     text = """.version 8.0
     .target sm_80
     .address_size 64
@@ -379,16 +388,16 @@ def test_integers_of_128_bits() -> None:
         unsigned __int128 quotient = x / a[2], rest = x % a[2];
         a[3] = quotient; a[4] = quotient >> 64; a[5] = rest; a[6] = product; a[7] = product >> 64;
     }"""
-    for x, by in ((2**127 + 12345, 12345), (10**30, 7), (2**64 - 1, 2**63), (5, 9), (2**128 - 1, 2**64 - 1)):
-        a = numbers(x % 2**64, x >> 64, by, dtype=np.uint64)
+    for x, divisor in ((2**127 + 12345, 12345), (10**30, 7), (2**64 - 1, 2**63), (5, 9), (2**128 - 1, 2**64 - 1)):
+        a = numbers(x % 2**64, x >> 64, divisor, dtype=np.uint64)
         launch(source, 1, a)
-        found = [int(value) for value in a]
-        product = (x * by + x % 2**64) % 2**128
-        assert (found[3] + (found[4] << 64), found[5]) == divmod(x, by)
-        assert found[6] + (found[7] << 64) == product
+        words = [int(value) for value in a]
+        product = (x * divisor + x % 2**64) % 2**128
+        assert (words[3] + (words[4] << 64), words[5]) == divmod(x, divisor)
+        assert words[6] + (words[7] << 64) == product
 
 
-def test_logic_with_a_predicate() -> None:
+def test_lop3_with_a_predicate() -> None:
     source = """__global__ void kernel(unsigned* c) {
         unsigned d, p, t = threadIdx.x;
         asm("{.reg .pred p, q; setp.gt.u32 q, %2, 3; lop3.or.b32 %0|p, %2, 5, 4, 0x80, q; selp.u32 %1, 1, 0, p;}"
@@ -400,23 +409,23 @@ def test_logic_with_a_predicate() -> None:
     }"""
     c = numbers(dtype=np.uint32)
     launch(source, 32, c)
-    wanted = [2 * (t & 5 & 4) + int((t & 5 & 4) != 0 or t > 3) + 100 * int(t > 3) for t in range(32)]
-    assert c.tolist() == wanted
+    expected = [2 * (t & 5 & 4) + int((t & 5 & 4) != 0 or t > 3) + 100 * int(t > 3) for t in range(32)]
+    assert c.tolist() == expected
 
 
-def test_hexadecimal_floats_print_as_the_c_library_has_them() -> None:
+def test_printf_formats_hexadecimal_floats_like_the_c_library() -> None:
     values = [1.5, -0.1, 3.14159, 100.0, 0.0, float("inf"), 5e-324, 1.75]
     text = "%a|%A|%.3a|%10.1a|%+a|%a|%a|%020a"
     arguments = ", ".join(f"a[{n}]" for n in range(len(values)))
     source = f'__global__ void kernel(double* a) {{ printf("{text}", {arguments}); }}'
-    launched = launch(source, 1, numbers(*values, dtype=np.float64))
-    wanted = ctypes.create_string_buffer(400)
-    ctypes.CDLL(None).snprintf(wanted, 400, text.encode(), *map(ctypes.c_double, values))
-    assert launched.printed == wanted.value.decode()
-    assert float.fromhex(launched.printed.split("|")[1]) == -0.1
+    report = launch(source, 1, numbers(*values, dtype=np.float64))
+    expected = ctypes.create_string_buffer(400)
+    ctypes.CDLL(None).snprintf(expected, 400, text.encode(), *map(ctypes.c_double, values))
+    assert report.printed == expected.value.decode()
+    assert float.fromhex(report.printed.split("|")[1]) == -0.1
 
 
-def test_assembly_with_any_white_space() -> None:
+def test_inline_assembly_with_unusual_white_space() -> None:
     source = r"""__global__ void kernel(int* a) {
         int d;
         asm volatile("{\t.reg\t.pred\tp;\r\n\tsetp.gt.s32\tp,%1,3;@p add.s32\t%0,%1,1;\n@!p\tmov.s32 %0,%1;}"
@@ -430,15 +439,15 @@ def test_assembly_with_any_white_space() -> None:
     assert a[:3].tolist() == [7, 5, 12]
 
 
-REFUSED = {
+UNSUPPORTED = {
     "tex1Dfetch<float>(t, 0)": r"tex\.1d.*\(textures and surfaces: load from a pointer\)",
     "fib(t)": r"call.*\(recursion\)",
     "swapped(a)": r"atom\.exch\.b128",
 }
 
 
-@pytest.mark.parametrize(("value", "message"), REFUSED.items(), ids=["texture", "recursion", "atomic of 128 bits"])
-def test_what_is_refused_by_name(value: str, message: str) -> None:
+@pytest.mark.parametrize(("value", "message"), UNSUPPORTED.items(), ids=["texture", "recursion", "atomic of 128 bits"])
+def test_unsupported_features_are_named(value: str, message: str) -> None:
     source = f"""__device__ __noinline__ int fib(int n) {{ return n < 2 ? n : fib(n - 1) + fib(n - 2); }}
     __device__ int swapped(float* a) {{  // from sm_90 on
         asm volatile("{{.reg .b128 x, y; mov.b128 x, {{%0, %0}}; atom.exch.b128 y, [%1], x;}}" :: "l"(1ull), "l"(a));

@@ -1,4 +1,4 @@
-"""Values that some lanes use: their loads race, whatever other lanes, or other rounds of a loop, drop."""
+"""Test that a load whose value is used races, even if other lanes or loop iterations discard the value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from machine.launching import Run, aligned, buffer
 from warpcheck import simt
 from warpcheck.simt import FaultKind
 
-USED = {
+USES = {
     "by other lanes": "if (t < 100) a[t] = v + 1; else b[t] = v;",
     "by the lanes that a shuffle takes it to": """float w = __shfl_xor_sync(~0u, v, 4);
         if (t < 100) a[t] = w + 1;""",
@@ -24,8 +24,8 @@ USED = {
 }
 
 
-@pytest.mark.parametrize("body", USED.values(), ids=USED.keys())
-def test_value_that_somebody_uses_races(run: Run, body: str) -> None:
+@pytest.mark.parametrize("body", USES.values(), ids=USES.keys())
+def test_a_value_that_some_lane_uses_races(run: Run, body: str) -> None:
     source = f"""__device__ bool k_of(int t) {{ return t & 1; }}
         __global__ void kernel(float* a, float* b, int n) {{
         int t = threadIdx.x;
@@ -51,7 +51,7 @@ LOOPS = {
 
 
 @pytest.mark.parametrize("body", LOOPS.values(), ids=LOOPS.keys())
-def test_value_that_a_round_of_a_loop_uses_races(run: Run, body: str) -> None:
+def test_a_value_that_some_iteration_uses_races(run: Run, body: str) -> None:
     read = 'v = a[min(t, 99)]; asm volatile("" :: "f"(v)); if (t == 99) a[t] = k; // here\n'
     source = f"""__global__ void kernel(float* a, float* b, int n) {{
         int t = threadIdx.x;
@@ -67,8 +67,8 @@ def test_value_that_a_round_of_a_loop_uses_races(run: Run, body: str) -> None:
     assert caught.value.kind == FaultKind.RACE
 
 
-# The first of three rounds loads, and one of them stores what it has loaded; its predicate is known at the load.
-ROUNDS = """.version 8.0
+# The first of three iterations loads a value. One iteration stores it, under a predicate that is known at the load.
+ITERATIONS = """.version 8.0
 .target sm_80
 .address_size 64
 .visible .entry kernel(.param .u64 to) {
@@ -91,14 +91,14 @@ done:
 }"""
 
 
-# Here the predicate follows from a register that changes on one way behind the load.
-CHANGED = ROUNDS.replace("setp.eq.u32 %p1, %r3, ROUND;", "mov.u32 %r5, 0;").replace(
+# The predicate depends on a register that one path after the load changes.
+CHANGED = ITERATIONS.replace("setp.eq.u32 %p1, %r3, ROUND;", "mov.u32 %r5, 0;").replace(
     "over:", "over: @%p2 bra same; add.u32 %r5, %r5, 1;\nsame: setp.eq.u32 %p1, %r5, 1;"
 )
 
 
-@pytest.mark.parametrize("text", [ROUNDS.replace("ROUND", "0"), ROUNDS.replace("ROUND", "2"), CHANGED])
-def test_predicate_that_changes_behind_a_load_does_not_drop_it(text: str) -> None:
+@pytest.mark.parametrize("text", [ITERATIONS.replace("ROUND", "0"), ITERATIONS.replace("ROUND", "2"), CHANGED])
+def test_a_predicate_that_changes_after_a_load_keeps_it_live(text: str) -> None:
     a = aligned(256, np.uint32)
     launch = simt.load(text).launch
     with pytest.raises(simt.Fault) as caught:

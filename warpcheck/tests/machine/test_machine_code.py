@@ -1,6 +1,6 @@
-"""How many machine instructions the check of an access has: a slower check is noticed without a clock.
+"""Limit the machine instructions in the check of an access. This notices a slower check without a clock.
 
-The count depends on LLVM's version and on the processor, so the code is for one processor, whatever runs the test. If a
+The count depends on LLVM's version and on the processor, so the test always generates code for the same processor. If a
 change needs more instructions for a reason, measure `benchmarks/simt_speed.py` before and after, and raise the limit.
 """
 
@@ -19,7 +19,7 @@ from warpcheck.runtime import memory
 from warpcheck.runtime.memory import MemoryOperation
 
 PROCESSOR = "x86-64-v3"
-# Instructions of the whole check, of which most are for accesses that are not common, and of the part that runs for
+# Limits on the instructions of the whole check, most of which handle uncommon accesses, and of the part that runs for
 # nearly every lane (`skip_common_accesses`).
 LIMITS = {
     (Space.GLOBAL, Access.LOAD): (1300, 128),
@@ -35,6 +35,7 @@ def count_instructions(function: Callable[..., int], operation: MemoryOperation)
     """Return the machine instructions of a native function for one kind of access."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    # A fixed target makes the count independent of the processor that runs the test.
     target = llvm.Target.from_triple("x86_64-unknown-linux-gnu").create_target_machine(cpu=PROCESSOR, opt=3)
     text = compile_function(function, tuple(map(int, operation)), "counted")
     assembly = target.emit_assembly(compiler.optimize(text, target, speed=3))
@@ -43,7 +44,7 @@ def count_instructions(function: Callable[..., int], operation: MemoryOperation)
 
 
 @pytest.mark.parametrize(("space", "kind"), LIMITS)
-def test_an_access_has_no_more_machine_instructions_than_recorded(space: Space, kind: Access) -> None:
+def test_the_check_of_an_access_stays_within_its_instruction_limit(space: Space, kind: Access) -> None:
     operation = MemoryOperation(
         named=space, kind=kind, size=4, parts=1, ordering=0, partial=0, drops=0, half=0, spins=0, overwrites=0
     )

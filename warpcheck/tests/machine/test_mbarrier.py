@@ -1,7 +1,4 @@
-"""Barriers in memory with transactions, named barriers, and what a hang is told as: small kernels in PTX for sm_90a.
-
-One file: all use the same small kernel around them.
-"""
+"""Test mbarriers with transactions, named barriers, and messages about hangs, with small kernels in PTX for sm_90a."""
 
 from __future__ import annotations
 
@@ -20,7 +17,10 @@ REGISTERS = """.reg .pred p, q; .reg .b32 %r<16>, t, w, n; .reg .b64 %rd<8>, out
 
 
 def launch(body: str, threads: int, size: int = 32, directives: str = "", **options: Any) -> list[int]:
-    """Return what a kernel leaves in ``size`` words at ``out``. ``full``, ``empty`` are mbarriers, ``s`` 256 words."""
+    """Return the ``size`` words that a kernel has stored at ``out``.
+
+    ``full`` and ``empty`` are mbarriers, and ``s`` has 256 words of shared memory.
+    """
     shared = ".shared .align 8 .b64 full[2]; .shared .align 8 .b64 empty; .shared .align 16 .b32 s[256];"
     text = f"{HEAD}.visible .entry kernel(.param .u64 to) {directives} {{\n{shared}\n{REGISTERS}\n{body}\nret;\n}}"
     c = aligned(size, np.uint32)
@@ -31,8 +31,8 @@ def launch(body: str, threads: int, size: int = 32, directives: str = "", **opti
 
 
 def test_a_phase_ends_when_neither_arrivals_nor_bytes_are_pending() -> None:
-    def done(place: int, wait: str) -> str:
-        return f"mbarrier.test_wait{wait}; selp.u32 n, 1, 0, p; st.global.u32 [out+{4 * place}], n;"
+    def done(index: int, wait: str) -> str:
+        return f"mbarrier.test_wait{wait}; selp.u32 n, 1, 0, p; st.global.u32 [out+{4 * index}], n;"
 
     token = ".shared::cta.b64 p, [full], %rd1"
     body = f"""
@@ -99,24 +99,24 @@ wait:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_producer_and_a_consumer(reverse: bool) -> None:
+def test_a_pipeline_of_a_producer_and_a_consumer(reverse: bool) -> None:
     assert launch(PIPELINE, 64, reverse=reverse) == [6 * (31 - lane) + 15 for lane in range(32)]
 
 
 @pytest.mark.parametrize("label", ["ask", "wait"])
-def test_a_wait_that_is_missing_is_found(label: str) -> None:
-    """Without its loop it is found in reverse: try_wait may return at any time."""
+def test_a_missing_wait_is_a_fault_or_a_hang(label: str) -> None:
+    """try_wait may return at any time. A wait without its loop is therefore a fault in reverse order only."""
     wait = PIPELINE[PIPELINE.index(f"{label}:") : PIPELINE.index(f"@!p bra {label};")]
-    for missing, reverse in ((wait, False), (wait, True), ("", True)):
-        text = PIPELINE.replace(f"@!p bra {label};", "").replace(missing, "")
+    for removed, reverse in ((wait, False), (wait, True), ("", True)):
+        text = PIPELINE.replace(f"@!p bra {label};", "").replace(removed, "")
         with pytest.raises(
             (simt.Fault, simt.TimedOut), match=r"no barrier between|nothing has written|more often|full"
         ):
             launch(text, 64, reverse=reverse)
 
 
-def test_an_arrival_learns_nothing() -> None:
-    """Both warps arrive, one after the other, and the second reads what the first has written: it has to wait."""
+def test_an_arrival_does_not_acquire() -> None:
+    """The second warp to arrive reads data of the first warp. Only a wait would order this read."""
     body = """
         setp.ne.u32 p, t, 0;
         @!p mbarrier.init.shared.b64 [full], 2;
@@ -136,8 +136,11 @@ def test_an_arrival_learns_nothing() -> None:
     assert caught.value.kind == FaultKind.RACE
 
 
-def test_a_test_that_fails_goes_on() -> None:
-    """The code after it completes the phase. The same holds for try_wait, whose time limit is unspecified."""
+def test_a_failed_test_wait_does_not_block() -> None:
+    """The code after the failed test completes the phase.
+
+    The same holds for try_wait, whose time limit is unspecified.
+    """
     for wait in ("test_wait", "try_wait"):
         body = f"""
             mbarrier.init.shared.b64 [full], 1;
@@ -219,7 +222,7 @@ HANGS = {
 
 
 @pytest.mark.parametrize("name", HANGS)
-def test_a_hang_is_told(name: str) -> None:
+def test_a_hang_is_explained(name: str) -> None:
     body, message, line = HANGS[name]
     with pytest.raises(simt.TimedOut) as caught:
         launch(START + body, 64, directives=".maxnreg 64")
@@ -239,7 +242,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("use", FAULTS)
-def test_a_wrong_use_is_a_fault(use: str) -> None:
+def test_misusing_an_mbarrier_is_a_fault(use: str) -> None:
     with pytest.raises(simt.Fault) as caught:
         launch(START + use, 1)
     assert (caught.value.kind, caught.value.line) == (FaultKind.BARRIER, 10)
@@ -257,8 +260,8 @@ UNINITIALIZED = (
 
 
 @pytest.mark.parametrize("use", UNINITIALIZED)
-def test_a_kernel_without_any_mbarrier_init(use: str) -> None:
-    """The machine has no records of mbarriers then."""
+def test_using_an_mbarrier_in_a_kernel_without_any_init_is_a_fault(use: str) -> None:
+    """In such a kernel, the machine keeps no records of mbarriers."""
     with pytest.raises(simt.Fault, match="nothing has initialized an mbarrier there") as caught:
         launch(use, 1)
     assert caught.value.kind == FaultKind.UNINITIALIZED
@@ -274,18 +277,18 @@ def test_a_kernel_without_any_mbarrier_init(use: str) -> None:
         ),
     ],
 )
-def test_other_uses_in_a_kernel_without_any_mbarrier_init(use: str, message: str) -> None:
+def test_invalidating_or_copying_to_an_mbarrier_without_any_init_is_a_fault(use: str, message: str) -> None:
     with pytest.raises(simt.Fault, match=message):
         launch(use, 1)
 
 
-def test_arrival_of_all_lanes_is_told_from_a_phase_that_was_not_waited_for() -> None:
+def test_arrivals_of_several_lanes_are_named_as_the_cause() -> None:
     with pytest.raises(simt.Fault, match=r"several lanes of a warp arrive.*\(elect one\)") as caught:
         launch(f"{START} bar.sync 0; {EXPECT}", 32)
     assert (caught.value.kind, caught.value.thread) == (FaultKind.BARRIER, (1, 0, 0))
 
 
-def test_registers_go_from_one_group_of_warps_to_another() -> None:
+def test_setmaxnreg_moves_registers_between_warpgroups() -> None:
     body = """
         setp.lt.u32 p, w, 4;
         @p bra consumers;
@@ -310,8 +313,11 @@ def test_registers_go_from_one_group_of_warps_to_another() -> None:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_named_barriers(reverse: bool) -> None:
-    """Two warps fill a row each that two others read: one barrier says full, one says empty; the fifth is elsewhere."""
+def test_named_barriers_of_producers_and_consumers(reverse: bool) -> None:
+    """Each of two warps fills a row that two other warps read, with one barrier for full and one for empty.
+
+    The fifth warp uses neither.
+    """
     body = """
         and.b32 %r5, t, 63; shl.b32 %r6, %r5, 2; mov.u32 %r7, s; add.u32 %r7, %r7, %r6; xor.b32 %r8, %r6, 252;
         mov.u32 %r9, s; add.u32 %r9, %r9, %r8; mov.u32 %r0, 0; mov.u32 %r10, 0;
@@ -343,11 +349,10 @@ def test_named_barriers(reverse: bool) -> None:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_named_barrier_with_another_thread_count(reverse: bool) -> None:
-    """The first warp arrives at barrier 1, for which the second one waits, and then they use it for one warp each.
+def test_reusing_a_named_barrier_with_another_thread_count_needs_order(reverse: bool) -> None:
+    """The first warp arrives at barrier 1, for which the second one waits. Then each warp uses barrier 1 alone.
 
-    The second warp knows that the phase for 64 threads is over. The first one does not, unless it has learned so at
-    barrier 2.
+    The second warp knows that the phase for 64 threads is over. The first warp knows only if barrier 2 has told it.
     """
     body = """
         setp.eq.u32 p, w, 0;
@@ -363,8 +368,8 @@ def test_a_named_barrier_with_another_thread_count(reverse: bool) -> None:
     done:
         mul.wide.u32 %rd1, t, 4; add.u64 %rd1, out, %rd1; st.global.u32 [%rd1], t;"""
     assert launch(body, 64, 64, reverse=reverse) == list(range(64))
-    again = body.replace("bar.sync 3, 32;", "bar.sync 1, 32;")
+    reused = body.replace("bar.sync 3, 32;", "bar.sync 1, 32;")
     with pytest.raises(simt.Fault, match="barrier 1 for 32 threads while its phase for 64 threads"):
-        launch(again.replace("bar.sync 2, 64;", "").replace("bar.arrive 2, 64;", ""), 64, 64, reverse=reverse)
+        launch(reused.replace("bar.sync 2, 64;", "").replace("bar.arrive 2, 64;", ""), 64, 64, reverse=reverse)
     ordered = body.replace("bar.sync 1, 32;\n        bra", "bra").replace("bar.sync 3, 32;", "bar.sync 1, 32;")
     assert launch(ordered, 64, 64, reverse=reverse) == list(range(64))

@@ -1,6 +1,6 @@
-"""Conversions to and from types of 4 and 6 bits and scale factors, against tables of their numbers.
+"""Compare conversions to and from 4-bit and 6-bit types and scale factors with tables of their values.
 
-The numbers and the rounding are those of PTX ISA manual, "cvt", and of cuda_fp4.hpp, cuda_fp6.hpp, and cuda_fp8.hpp.
+Values and rounding follow the PTX ISA manual, "cvt", and cuda_fp4.hpp, cuda_fp6.hpp, and cuda_fp8.hpp.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from machine.instructions import COUNT, RNG, execute
 from machine.launching import aligned
 
 Array = np.ndarray[Any, Any]
-# Bits of the exponent and of the fraction, and the bias.
+# The bits of the exponent and of the fraction, and the bias of the exponent.
 FORMATS = {"e2m1": (2, 1, 1), "e2m3": (2, 3, 1), "e3m2": (3, 2, 3)}
 
 SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, -math.nan, 1e-30, -1e-30, 1e30, -1e30]
 
 
 def numbers(name: str) -> Array:
-    """Return the number of each code without a sign."""
+    """Return the values of all codes without a sign."""
     exponent_bits, fraction_bits, bias = FORMATS[name]
     values = []
     for code in range(1 << exponent_bits + fraction_bits):
@@ -33,7 +33,7 @@ def numbers(name: str) -> Array:
 
 
 def code_of(value: float, name: str) -> int:
-    """Round a number to the nearest one of a type, of two to the one with an even code."""
+    """Round a number to the nearest value of a type, with ties to the even code."""
     table = numbers(name)
     if math.isnan(value):
         return len(table) - 1
@@ -42,21 +42,22 @@ def code_of(value: float, name: str) -> int:
     return int(best[best % 2 == 0][0] if len(best) == 2 else best[0]) + len(table) * (math.copysign(1, value) < 0)
 
 
-def drawn(name: str) -> Array:
-    """Return numbers around those of a type, and halfway between them."""
+def sample_inputs(name: str) -> Array:
+    """Return values of a type, values slightly off, and values halfway between neighbors."""
     table = numbers(name)
-    near = np.concatenate([table, (table[1:] + table[:-1]) / 2])
-    near = np.concatenate([near, near * (1 + 2.0**-20), near * (1 - 2.0**-20)])
+    candidates = np.concatenate([table, (table[1:] + table[:-1]) / 2])
+    candidates = np.concatenate([candidates, candidates * (1 + 2.0**-20), candidates * (1 - 2.0**-20)])
     values = aligned(COUNT, np.float32)
-    values[:] = RNG.choice(np.concatenate([near, -near]), COUNT)
+    values[:] = RNG.choice(np.concatenate([candidates, -candidates]), COUNT)
     values[: len(SPECIAL)] = SPECIAL
     return values
 
 
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("name", FORMATS)
-def test_float32_to_pairs(name: str, relu: bool) -> None:
-    upper, lower = drawn(name), np.roll(drawn(name), 7)
+def test_conversion_of_float32_to_pairs(name: str, relu: bool) -> None:
+    upper = sample_inputs(name)
+    lower = np.roll(sample_inputs(name), 7)
     instruction = f"cvt.rn.satfinite{'.relu' * relu}.{name}x2.f32"
     bits = 4 if name == "e2m1" else 8
     if name == "e2m1":
@@ -73,7 +74,7 @@ def test_float32_to_pairs(name: str, relu: bool) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_pairs_to_float16(name: str) -> None:
+def test_conversion_of_pairs_to_float16(name: str) -> None:
     table = numbers(name)
     table = np.concatenate([table, -table]).astype(np.float16)
     bits = 4 if name == "e2m1" else 8
@@ -87,11 +88,11 @@ def test_pairs_to_float16(name: str) -> None:
     np.testing.assert_array_equal(got.view(np.uint16).reshape(COUNT, 2), table[codes].view(np.uint16))
 
 
-def test_four_bytes_make_a_word() -> None:
-    """As compilers pack eight numbers of 4 bits."""
-    values = drawn("e2m1")
+def test_packing_four_bytes_into_a_word() -> None:
+    """Compilers pack eight 4-bit numbers into a word like this."""
+    values = sample_inputs("e2m1")
     text = ".reg .b8 %t; .reg .b8 %u; cvt.rn.satfinite.e2m1x2.f32 %t, {0}, 0f3F800000; cvt.u8.u16 %u, 3;"
-    text += "mov.b32 {d}, (%t, %u, %t, %u);"  # execute has another use for braces
+    text += "mov.b32 {d}, (%t, %u, %t, %u);"  # parentheses, because execute replaces braces
     got = execute(text, ["f32"], "b32", [values], "sm_100a")
     for value, word in zip(values, got, strict=True):
         pair = code_of(value, "e2m1") << 4 | 2
@@ -99,14 +100,14 @@ def test_four_bytes_make_a_word() -> None:
 
 
 def scale_code(value: float, rounds_up: bool, saturates: bool) -> int:
-    """Return the ue8m0 code of the size of a number."""
+    """Return the ue8m0 code of the magnitude of a number."""
     if math.isnan(value):
         return 0xFF
     if math.isinf(value):
         return 0xFE if saturates else 0xFF
     if value == 0:
         return 0
-    significand, exponent = math.frexp(abs(value))  # of 0.5 to 1
+    significand, exponent = math.frexp(abs(value))  # the significand is in [0.5, 1)
     exponent += (significand > 0.5 and rounds_up) - 1
     if exponent > 127:
         return 0xFE if saturates else 0xFF
@@ -116,7 +117,7 @@ def scale_code(value: float, rounds_up: bool, saturates: bool) -> int:
 @pytest.mark.parametrize("saturates", [False, True])
 @pytest.mark.parametrize("rounding", ["rz", "rp"])
 @pytest.mark.parametrize("source", ["f32", "bf16x2"])
-def test_scale_factors(source: str, rounding: str, saturates: bool) -> None:
+def test_conversion_to_scale_factors(source: str, rounding: str, saturates: bool) -> None:
     values = aligned(COUNT, np.uint32)
     values[:] = RNG.integers(0, 1 << 32, COUNT, np.uint32) & 0xFFFF0000
     special = np.array([*SPECIAL, 2.0**-127, 2.0**-128, 2.0**-126, 1.5 * 2.0**-127, 1.5 * 2.0**127, 1.0], np.float32)
@@ -133,7 +134,7 @@ def test_scale_factors(source: str, rounding: str, saturates: bool) -> None:
         assert int(codes) == 0x101 * scale_code(float(number), rounding == "rp", saturates), number
 
 
-def test_scale_factors_to_bfloat16() -> None:
+def test_conversion_of_scale_factors_to_bfloat16() -> None:
     pairs = aligned(COUNT, np.uint16)
     pairs[:] = RNG.integers(0, 1 << 16, COUNT)
     pairs[:4] = 0xFF00, 0x00FE, 0x0101, 0x7F80

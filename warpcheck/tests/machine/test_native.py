@@ -1,4 +1,4 @@
-"""The counts of the checks, in machine code, against one line of Python each."""
+"""Compare functions compiled to machine code with Python."""
 
 from __future__ import annotations
 
@@ -21,43 +21,49 @@ from warpcheck.runtime import memory, memory_transactions
 LANES = range(32)
 
 
-def in_machine_code(function: Callable[..., int], *constants: int) -> Any:
-    """A function of an address and a mask."""
+def compile_natively(function: Callable[..., int], *constants: int) -> Any:
+    """Compile a function of two integers, such as an address and a mask, to machine code."""
     code = compiler.machine_code(compile_function(function, constants, "tested"), speed=3)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), compiler._new_target_machine(1))
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    called = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 3)(engine.get_function_address("tested"))
-    called.engine = engine  # type: ignore[attr-defined]  # whose code it is
-    return called
+    compiled = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 3)(engine.get_function_address("tested"))
+    compiled.engine = engine  # type: ignore[attr-defined]  # keeps the code alive
+    return compiled
 
 
-def requests() -> Iterator[tuple[np.ndarray[Any, Any], int]]:
-    """The addresses of 32 lanes and the active ones: runs, rows of 16, any order; all lanes and some."""
+def generate_requests() -> Iterator[tuple[np.ndarray[Any, Any], int]]:
+    """Yield the addresses of 32 lanes and the mask of active ones.
+
+    The addresses are contiguous, rows of 16, random and so on. All lanes or some are active.
+    """
     rng = np.random.default_rng(0)
     lanes = np.arange(32)
     for _ in range(50):
-        for places in (lanes, lanes % 16, lanes // 5, lanes * 9, lanes[::-1], rng.integers(0, 40, 32), 0 * lanes):
+        for offsets in (lanes, lanes % 16, lanes // 5, lanes * 9, lanes[::-1], rng.integers(0, 40, 32), 0 * lanes):
             mask = int(rng.choice([(1 << 32) - 1, int(rng.integers(1, 1 << 32)), 0xFFFF0000]))
-            yield (1 << 46) + 4 * (int(rng.integers(64)) + places.astype(np.int64)), mask
+            # The addresses exceed 32 bits, as those of a process do.
+            yield (1 << 46) + 4 * (int(rng.integers(64)) + offsets.astype(np.int64)), mask
 
 
-def test_sectors_and_wavefronts_are_those_of_all_active_lanes() -> None:
-    sectors = in_machine_code(memory_transactions.count_sectors)
-    served = np.zeros(32, np.int64)
-    wavefronts = in_machine_code(memory_transactions.count_wavefronts, 4, 0, served.ctypes.data)
-    for addresses, mask in requests():
+def test_sectors_and_wavefronts_of_the_active_lanes() -> None:
+    sectors = compile_natively(memory_transactions.count_sectors)
+    scratch = np.zeros(32, np.int64)
+    wavefronts = compile_natively(memory_transactions.count_wavefronts, 4, 0, scratch.ctypes.data)
+    for addresses, mask in generate_requests():
         active = [int(addresses[lane]) for lane in LANES if mask >> lane & 1]
-        place = addresses.ctypes.data
+        pointer = addresses.ctypes.data
         words = {address // 4 for address in active}
-        busiest = max(sum(word % 32 == bank for word in words) for bank in LANES)
-        assert sectors(place, mask) == memory_transactions.count_sectors(place, mask) == len({a // 32 for a in active})
-        assert wavefronts(place, mask) == busiest
+        max_bank_words = max(sum(word % 32 == bank for word in words) for bank in LANES)
+        assert (
+            sectors(pointer, mask) == memory_transactions.count_sectors(pointer, mask) == len({a // 32 for a in active})
+        )
+        assert wavefronts(pointer, mask) == max_bank_words
 
 
-def test_two_lanes_of_a_run_that_read_one_address_are_judged() -> None:
-    first_two = in_machine_code(memory.first_two_readers)
-    for addresses, mask in requests():
+def test_the_first_two_lanes_of_a_run_with_one_address_are_checked() -> None:
+    first_two = compile_natively(memory.first_two_readers)
+    for addresses, mask in generate_requests():
         numbers = [int(address) if mask >> lane & 1 else -1 - lane for lane, address in enumerate(addresses)]
         third = [lane >= 2 and numbers[lane - 2 : lane] == [numbers[lane]] * 2 for lane in LANES]
         expected = sum(1 << lane for lane in LANES if mask >> lane & 1 and not third[lane])
@@ -67,7 +73,7 @@ def test_two_lanes_of_a_run_that_read_one_address_are_judged() -> None:
 
 
 def test_noinline_functions_are_compiled_once_and_linked() -> None:
-    """A copy of it in each of the ten checks of a kernel took LLVM longer than the kernel."""
+    """Copies of them in each of a kernel's ten checks took LLVM longer than the kernel itself."""
     names = sorted(f"noinline_{function.__name__}" for function in NOINLINE)
     assert re.findall(r'^define i64 @"(\w+)"', compile_noinline(), re.MULTILINE) == names
     for kind in Access:
@@ -85,13 +91,16 @@ class Interval(NamedTuple):
 
 @native
 def shift_interval(interval: Interval, distance: int) -> Interval:
-    """Return the interval further up."""
+    """Return the interval, moved up by a distance."""
     return Interval(end=interval.end + distance, start=interval.start + distance)
 
 
 @native
 def count_in_interval(number: int, end: int, interval: Interval) -> int:
-    """Count which of two intervals hold a number; the variable holds first one and then the other."""
+    """Return flags that say which of two intervals contain a number.
+
+    The variable `chosen` holds one interval after the other, to test assignment.
+    """
     chosen = interval
     count = chosen.start <= number and number < chosen.end
     chosen = shift_interval(chosen, end)
@@ -99,7 +108,7 @@ def count_in_interval(number: int, end: int, interval: Interval) -> int:
 
 
 def test_tuples_are_passed_returned_and_assigned_by_value() -> None:
-    count = in_machine_code(count_in_interval, 3, 7)  # the fields of the last parameter
+    count = compile_natively(count_in_interval, 3, 7)  # the constants are the fields of `interval`
     for number in range(20):
         expected = (3 <= number < 7) + 2 * (8 <= number < 12)
         assert count(number, 5) == count_in_interval(number, 5, Interval(3, 7)) == expected
@@ -107,7 +116,7 @@ def test_tuples_are_passed_returned_and_assigned_by_value() -> None:
 
 
 def test_a_function_is_compiled_as_it_was_imported(tmp_path: Path) -> None:
-    """The file may have changed since, so that its lines are those of another function."""
+    """The file may have changed since the import, so its lines may belong to another function."""
     file = tmp_path / "edited_module.py"
     source = """from warpcheck.native import native
 
@@ -122,4 +131,4 @@ def edited(first: int, second: int) -> int:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     file.write_text("import math\n" + source.format("first * second"))
-    assert in_machine_code(module.edited)(3, 4) == 7
+    assert compile_natively(module.edited)(3, 4) == 7

@@ -1,4 +1,4 @@
-"""Arithmetic that sm_90 has, and sm_80 has not: 8-bit floats, pairs of integers, vectors of atomic operations."""
+"""Test arithmetic that sm_90 adds to sm_80: 8-bit floats, pairs of integers, vector atomics, mma of float64."""
 
 from __future__ import annotations
 
@@ -9,82 +9,86 @@ import numpy as np
 import pytest
 import torch
 
-from machine.instructions import COUNT, RNG, Array, execute, same, sources, wrapped
+from machine.instructions import COUNT, RNG, Array, equal_bits, execute, sources, wrapped
 from machine.launching import aligned, buffer
 from warpcheck import simt
 
-EIGHT = {"e4m3": (torch.float8_e4m3fn, 448.0), "e5m2": (torch.float8_e5m2, 57344.0)}
+EIGHT_BIT_FORMATS = {"e4m3": (torch.float8_e4m3fn, 448.0), "e5m2": (torch.float8_e5m2, 57344.0)}
 
 
-def eight(values: Array, name: str) -> Array:
-    """float32 as bytes; torch rounds to nearest even, but does not saturate."""
-    dtype, most = EIGHT[name]
+def to_eight_bits(values: Array, name: str) -> Array:
+    """Convert float32 to bytes. torch rounds to nearest even, but does not saturate."""
+    dtype, largest = EIGHT_BIT_FORMATS[name]
     numbers = torch.from_numpy(np.ascontiguousarray(values))
-    bits = numbers.clamp(-most, most).to(dtype).view(torch.uint8).numpy()
+    bits = numbers.clamp(-largest, largest).to(dtype).view(torch.uint8).numpy()
     return np.where(np.isnan(values), np.uint8(0x7F), bits)
 
 
 def floats(values: Array, name: str) -> Array:
-    return torch.from_numpy(values.view(np.uint8)).view(EIGHT[name][0]).to(torch.float32).numpy()
+    return torch.from_numpy(values.view(np.uint8)).view(EIGHT_BIT_FORMATS[name][0]).to(torch.float32).numpy()
 
 
 def numbers() -> Array:
-    """Every value of an f16, many of which 8 bits round; in pairs with others, and infinite ones."""
+    """Return pairs of f16: first equal halves that cover the range with infinities and NaNs, then random ones."""
     values = aligned(COUNT, np.uint32)
     values[:] = RNG.integers(0, 1 << 32, COUNT)
     values[:512] = np.arange(0, 1 << 16, 128) * 0x10001
     return values
 
 
-@pytest.mark.parametrize("name", EIGHT)
+@pytest.mark.parametrize("name", EIGHT_BIT_FORMATS)
 @pytest.mark.parametrize("relu", ["", ".relu"])
-def test_to_eight_bits_and_back(name: str, relu: str) -> None:
+def test_conversion_to_8_bits_and_back(name: str, relu: str) -> None:
     halves = numbers()
-    wide = halves.view(np.float16).astype(np.float32)
-    kept = np.where(wide <= 0, np.float32(0), wide) if relu else wide
-    want = eight(kept, name)
+    values = halves.view(np.float16).astype(np.float32)
+    clamped = np.where(values <= 0, np.float32(0), values) if relu else values
+    want = to_eight_bits(clamped, name)
     got = execute(f"cvt.rn.satfinite{relu}.{name}x2.f16x2", ["b32"], "u16", [halves], "sm_90a").view(np.uint8)
     assert np.array_equal(got, want)
     low, high = (aligned(COUNT, np.float32) for _ in range(2))
+    # The lower values are not representable in f16. The first source of the instruction is the upper half.
     with np.errstate(invalid="ignore"):
-        low[:], high[:] = wide[::2] * np.float32(1.001), wide[1::2]  # not f16, and the first source is the upper half
+        low[:], high[:] = values[::2] * np.float32(1.001), values[1::2]
     got = execute(f"cvt.rn.satfinite{relu}.{name}x2.f32", ["f32", "f32"], "u16", [high, low], "sm_90a").view(np.uint8)
     pair = np.stack([low, high], 1).reshape(-1)
-    assert np.array_equal(got, eight(np.where(pair <= 0, np.float32(0), pair) if relu else pair, name))
-    back = execute(f"cvt.rn{relu}.f16x2.{name}x2", ["u16"], "b32", [halves.view(np.uint16)[:COUNT].copy()], "sm_90a")
-    given = floats(halves.view(np.uint16)[:COUNT].copy(), name)
-    assert same(
-        back.view(np.float16), np.where(given <= 0, 0, given).astype(np.float16) if relu else given.astype(np.float16)
+    assert np.array_equal(got, to_eight_bits(np.where(pair <= 0, np.float32(0), pair) if relu else pair, name))
+    restored = execute(
+        f"cvt.rn{relu}.f16x2.{name}x2", ["u16"], "b32", [halves.view(np.uint16)[:COUNT].copy()], "sm_90a"
+    )
+    decoded = floats(halves.view(np.uint16)[:COUNT].copy(), name)
+    assert equal_bits(
+        restored.view(np.float16),
+        np.where(decoded <= 0, 0, decoded).astype(np.float16) if relu else decoded.astype(np.float16),
     )
 
 
-def pairs(operation: Callable[[int, int], int], signed: bool) -> Callable[[int, int], int]:
-    """An operation on the halves of two words."""
+def apply_to_halves(operation: Callable[[int, int], int], signed: bool) -> Callable[[int, int], int]:
+    """Return a function that applies an operation to the halves of two words."""
 
     def apply(x: int, y: int) -> int:
-        halves = [operation(*(wrapped(v >> place, 16, signed) for v in (x, y))) for place in (0, 16)]
+        halves = [operation(*(wrapped(v >> shift, 16, signed) for v in (x, y))) for shift in (0, 16)]
         return (halves[0] & 0xFFFF) | (halves[1] & 0xFFFF) << 16
 
     return apply
 
 
 def tf32(x: float) -> float:
-    kept = np.float32(0.0 if x <= 0 else x).view(np.uint32) & np.uint32(0xFFFFE000)
-    return float("nan") if np.isnan(x) else float(kept.view(np.float32))
+    truncated_bits = np.float32(0.0 if x <= 0 else x).view(np.uint32) & np.uint32(0xFFFFE000)
+    return float("nan") if np.isnan(x) else float(truncated_bits.view(np.float32))
 
 
-def halves_of(x: float) -> int:
-    """bf16 by truncation, as an H200 gives it: NaN is 0x7fff whatever its bits are."""
+def truncate_to_bf16(x: float) -> int:
+    """Convert to bf16 by truncation, with relu. An H200 turns every NaN into 0x7fff."""
     return 0x7FFF if np.isnan(x) else 0 if x <= 0 else int(np.float32(x).view(np.uint32)) >> 16
 
 
 RULES: list[tuple[str, str, str, Callable[..., Any]]] = [
-    ("max.s16x2", "u32 u32", "u32", pairs(max, signed=True)),
-    ("min.u16x2", "u32 u32", "u32", pairs(min, signed=False)),
-    ("min.relu.s16x2", "u32 u32", "u32", pairs(lambda x, y: max(0, min(x, y)), signed=True)),
-    ("add.u16x2", "u32 u32", "u32", pairs(lambda x, y: x + y, signed=False)),
+    ("max.s16x2", "u32 u32", "u32", apply_to_halves(max, signed=True)),
+    ("min.u16x2", "u32 u32", "u32", apply_to_halves(min, signed=False)),
+    ("min.relu.s16x2", "u32 u32", "u32", apply_to_halves(lambda x, y: max(0, min(x, y)), signed=True)),
+    ("add.u16x2", "u32 u32", "u32", apply_to_halves(lambda x, y: x + y, signed=False)),
     ("cvt.rz.relu.tf32.f32", "f32", "f32", tf32),
-    ("cvt.rz.relu.bf16x2.f32", "f32 f32", "u32", lambda x, y: halves_of(y) | halves_of(x) << 16),
+    ("cvt.rz.relu.bf16x2.f32", "f32 f32", "u32", lambda x, y: truncate_to_bf16(y) | truncate_to_bf16(x) << 16),
     ("cvt.rn.satfinite.f16.f32", "f32", "f16", lambda x: np.clip(x, -65504, 65504)),
 ]
 
@@ -92,16 +96,16 @@ RULES: list[tuple[str, str, str, Callable[..., Any]]] = [
 @pytest.mark.parametrize(
     ("name", "kinds", "result", "rule"), RULES, ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_rule(name: str, kinds: str, result: str, rule: Callable[..., Any]) -> None:
+def test_instruction_equals_its_rule(name: str, kinds: str, result: str, rule: Callable[..., Any]) -> None:
     arrays = sources(kinds.split())
     got = execute(name, kinds.split(), result, arrays, "sm_90a")
     with np.errstate(all="ignore"):
         want = [rule(*(v.item() for v in values)) for values in zip(*arrays, strict=True)]
-        assert same(got, np.array(want).astype(got.dtype))
+        assert equal_bits(got, np.array(want).astype(got.dtype))
 
 
-def test_vectors_of_atomic_operations() -> None:
-    """Each thread adds to elements of its own, then all to the same."""
+def test_vector_atomics() -> None:
+    """Each thread adds to its own elements first, then all threads add to the same elements."""
     text = """.version 8.5
 .target sm_90a
 .address_size 64
@@ -133,8 +137,8 @@ ret;
     assert halves[4:].tolist() == [2, 1, 2, 1]
 
 
-def test_mma_of_doubles() -> None:
-    """m16n8k8: of every 4 k a lane has its own of rows g and g + 8."""
+def test_mma_of_float64() -> None:
+    """In m16n8k8, each lane holds one element of every 4 k in the rows g and g + 8."""
     a, b, c = (RNG.integers(-9, 9, shape).astype(np.float64) for shape in ((16, 8), (8, 8), (16, 8)))
     lanes = aligned((32, 10), np.float64)
     for lane in range(32):

@@ -1,4 +1,4 @@
-"""Warps and blocks run in one order, in the opposite one, or in steps of a prime."""
+"""Test the order of warps and blocks: forward, reversed, or in steps of a prime."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ extern "C" __global__ void ticket(int *counter, int *out) {
 @pytest.mark.parametrize(
     ("reverse", "expected"), [(False, [0, 1, 2, 3, 4, 5]), (True, [5, 4, 3, 2, 1, 0]), (1_000_003, [4, 5, 0, 1, 2, 3])]
 )
-def test_blocks_and_warps_have_their_turns_in_order(reverse: int, expected: list[int]) -> None:
-    counter, out = np.zeros(1, np.int32), np.full(6, -1, np.int32)
+def test_blocks_and_warps_run_in_the_selected_order(reverse: int, expected: list[int]) -> None:
+    counter = np.zeros(1, np.int32)
+    out = np.full(6, -1, np.int32)
     arrays = {"counter": counter, "out": out}
     binary = compile_kernel(SOURCE, "ticket.cu", "ticket", "compute_80")
     launch = simt.load(binary.ptx).launch(
@@ -51,14 +52,18 @@ extern "C" __global__ void local(int *counter, int *out) {
 
 
 @pytest.mark.parametrize(
-    ("kernel", "order", "least"),
+    ("kernel", "order", "smallest_count"),
     [("started", 0, 1), ("started", 1, 1), ("started", 1_000_003, 64), ("local", 1_000_003, 1)],
 )
 def test_blocks_that_use_atomics_interleave_at_barriers_in_the_strided_order(
-    kernel: str, order: int, least: int
+    kernel: str, order: int, smallest_count: int
 ) -> None:
-    """The first block to pass the barrier finds that others have started, unless no block can tell another anything."""
-    counter, out = np.zeros(1, np.int32), np.full(100, -1, np.int32)
+    """In the strided order, the first block of `started` past the barrier already sees that others have started.
+
+    In `local`, blocks can't communicate before the barrier, so the machine has no reason to interleave them.
+    """
+    counter = np.zeros(1, np.int32)
+    out = np.full(100, -1, np.int32)
     arrays = {"counter": counter, "out": out}
     binary = compile_kernel(STARTED, "started.cu", kernel, "compute_80")
     simt.load(binary.ptx).launch(
@@ -69,4 +74,4 @@ def test_blocks_that_use_atomics_interleave_at_barriers_in_the_strided_order(
         buffers=[simt.Buffer(name, array.ctypes.data, array.nbytes, 4) for name, array in arrays.items()],
         reverse=order,
     )
-    assert (out.min(), out.max()) == (least, 100)
+    assert (out.min(), out.max()) == (smallest_count, 100)

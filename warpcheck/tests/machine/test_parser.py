@@ -1,4 +1,4 @@
-"""Reading PTX text: generated instructions in any layout, scopes, and text that is not PTX."""
+"""Test the PTX parser with generated instructions in any layout, scopes, and text that is not PTX."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warpcheck import ptx, simt
 from warpcheck.isa import is_known
 from warpcheck.ptx import Address, Group, Immediate, Instruction, Not, Operand, Register, Symbol
 
-# Instructions as the parser should read them, and their words: white space and comments may stand between any two.
+# Strategies that generate parsed instructions. The tests print them with white space and comments between any tokens.
 
 SPACES = st.sampled_from(
     [" ", "\t", "\n", "\r\n", " \n\t ", "// a comment; } {\n", "/* over\n two ; lines */", " /**/ "]
@@ -25,31 +25,31 @@ SYMBOLS = st.sampled_from(["table", "_ZZ3fooE1s", "$str", "array_1"])
 NUMBERS = st.integers(-(2**31), 2**64 - 1)
 
 
-def immediate_words(value: Immediate) -> list[str]:
+def tokenize_immediate(value: Immediate) -> list[str]:
     if value.width:
         return [f"0{'f' if value.width == 32 else 'd'}{value.value:0{value.width // 4}X}"]
     return ["-", str(-value.value)] if value.value < 0 else [str(value.value)]
 
 
-def words(operand: Operand) -> list[str]:
-    """The text of an operand, in pieces that anything may stand between."""
+def tokenize(operand: Operand) -> list[str]:
+    """Return the tokens of an operand. White space and comments may separate them."""
     match operand:
         case Register(name):
             return [name]
         case Not(register):
             return ["!", register.name]
         case Immediate():
-            return immediate_words(operand)
+            return tokenize_immediate(operand)
         case Symbol(name, offset):
             return [name, *(["+", str(offset)] if offset else [])]
         case Address(base, offset):
-            return ["[", *words(base), *(["+" if offset > 0 else "-", str(abs(offset))] if offset else []), "]"]
+            return ["[", *tokenize(base), *(["+" if offset > 0 else "-", str(abs(offset))] if offset else []), "]"]
         case Group(items):
-            return ["{", *joined([words(item) for item in items]), "}"]
+            return ["{", *join_with_commas([tokenize(item) for item in items]), "}"]
     raise TypeError(operand)
 
 
-def joined(items: list[list[str]]) -> list[str]:
+def join_with_commas(items: list[list[str]]) -> list[str]:
     return [word for n, item in enumerate(items) for word in ([","] if n else []) + item]
 
 
@@ -75,19 +75,24 @@ INSTRUCTIONS = st.builds(
 
 
 @given(INSTRUCTIONS, st.data())
-def test_an_instruction_is_read_in_any_layout(instruction: Instruction, data: st.DataObject) -> None:
-    def between() -> str:
+def test_an_instruction_is_parsed_in_any_layout(instruction: Instruction, data: st.DataObject) -> None:
+    def draw_separator() -> str:
         return data.draw(st.one_of(st.just(""), SPACES))
 
-    guard = ["@", *words(instruction.guard)] if instruction.guard else []
-    text = "".join(word + between() for word in guard)
+    guard = ["@", *tokenize(instruction.guard)] if instruction.guard else []
+    text = "".join(word + draw_separator() for word in guard)
     text += " " * bool(guard) + instruction.name
-    operands = joined([words(operand) for operand in instruction.operands])
-    text += data.draw(SPACES) * bool(operands) + "".join(word + between() for word in operands) + between() + ";"
+    operands = join_with_commas([tokenize(operand) for operand in instruction.operands])
+    text += (
+        data.draw(SPACES) * bool(operands)
+        + "".join(word + draw_separator() for word in operands)
+        + draw_separator()
+        + ";"
+    )
     try:
         parsed = ptx.parse(wrap(".reg .b32 mine;" + text)).functions["k"].body
     except ptx.PtxSyntaxError as error:
-        raise AssertionError(text) from error
+        raise AssertionError(text) from error  # show the text that hypothesis generated
     assert parsed == (instruction,), text
 
 
@@ -110,7 +115,7 @@ bra L L: 1.0e 0f3F8 99999999999999999999 é ٣ .visible .file call .branchtarget
 @example("ret; }", True)
 @example("{", True)
 @example("/*" * 3000, False)
-def test_text_that_is_no_ptx_is_a_value_error(scraps: str, inside: bool) -> None:
+def test_arbitrary_text_raises_only_expected_errors(scraps: str, inside: bool) -> None:
     text = wrap(scraps) if inside else scraps
     try:
         module = simt.Module(text, None)
@@ -120,21 +125,21 @@ def test_text_that_is_no_ptx_is_a_value_error(scraps: str, inside: bool) -> None
         pass
 
 
-REFUSED = """add.s32 %r1 %r2, %r3; | add.s32 %r1, %r2,; | mov.b32 %r1, {%r1; | mov.b32 %r1, %r2}; | mov.b32 %r1, [%r2;
+MALFORMED = """add.s32 %r1 %r2, %r3; | add.s32 %r1, %r2,; | mov.b32 %r1, {%r1; | mov.b32 %r1, %r2}; | mov.b32 %r1, [%r2;
 mov.b32 %r1, 0xg; | mov.b32 %r1, 08; | @ bra; | mov.b32 %r1, -%r2; | .reg .b33 %x; | .reg .b32 %x<;
 L: L: ret; | bra L; | add.s32 %r1, %r2; | ld.global.u32 %r1; | add.s32 5, %r1, %r2; | mov.b32 %r1;
 brx.idx %r1, %r2; | bra; | st.global.u32 %r1, %r2;"""
 
 
-@pytest.mark.parametrize("statement", re.split(r" \| |\n", REFUSED))
-def test_what_ptxas_would_not_read_is_refused(statement: str) -> None:
+@pytest.mark.parametrize("statement", re.split(r" \| |\n", MALFORMED))
+def test_a_malformed_statement_is_an_error(statement: str) -> None:
     with pytest.raises((ValueError, simt.Unsupported), match=r"line|cannot read|label"):
         simt.Module(wrap(statement), None).compile("k")
 
 
 @pytest.mark.parametrize("space", [" ", "\n", "\t", "\r\n ", " /* f32 */ ", "// f32\n"])
 def test_any_white_space_ends_an_opcode(space: str) -> None:
-    """CuTe breaks the line after ``mma.sync…f32``: the newline must not become part of the last modifier."""
+    """CuTe breaks the line after ``mma.sync...f32``. The newline must not become part of the last modifier."""
     name = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
     text = f"@%p1{space}{name}{space}{{%f0}},{{%r1}},{{%r2}},{{%f0}};"
     (instruction,) = ptx.parse(wrap(text)).functions["k"].body
@@ -143,22 +148,22 @@ def test_any_white_space_ends_an_opcode(space: str) -> None:
     assert is_known(instruction)
 
 
-def test_numbers() -> None:
+def test_number_formats() -> None:
     texts = ["017", "0x1fU", "0b101", "-0x10", "1.5", "-2.", "1e3", "0f3F800000", "-0d3FF0000000000000"]
     (instruction,) = ptx.parse(wrap(f"add {', '.join(texts)};")).functions["k"].body
-    one, thousand = 0x3FF0000000000000, 0x408F400000000000
+    bits_of_1, bits_of_1000 = 0x3FF0000000000000, 0x408F400000000000
     assert instruction.operands == (
         *map(Immediate, (15, 31, 5, -16)),
         Immediate(0x3FF8000000000000, 64),
         Immediate(0xC000000000000000, 64),
-        Immediate(thousand, 64),
+        Immediate(bits_of_1000, 64),
         Immediate(0x3F800000, 32),
-        Immediate(one | 1 << 63, 64),
+        Immediate(bits_of_1 | 1 << 63, 64),
     )
 
 
 def test_labels_belong_to_their_braces() -> None:
-    """CuTe's waits have branches forward and backward, with the same names in two blocks, and one of the function."""
+    """CuTe's waits branch forward and backward, to equal names in two blocks and to a label of the function."""
     text = """
     { bra DONE; WAIT: add.s32 %r1, %r1, 1; @%p1 bra WAIT; DONE: }
     { bra.uni DONE; WAIT: add.s32 %r1, %r1, 2; { bra OUT; bra WAIT; } DONE: bra END; }
@@ -169,18 +174,19 @@ def test_labels_belong_to_their_braces() -> None:
     assert targets == [3, 1, 7, 8, 4, 8]
 
 
-def test_tables_of_labels_belong_to_their_braces() -> None:
+def test_branch_targets_belong_to_their_braces() -> None:
     text = "{ ts: .branchtargets A, B; brx.idx %r1, ts; A: ret; B: ret; } { ts: .branchtargets A; brx.idx %r1, ts; A: }"
     function = ptx.parse(wrap(text)).functions["k"]
     assert [[function.labels[name] for name in table] for table in function.tables.values()] == [[1, 2], [4]]
 
 
-def test_the_elements_of_a_vector_of_registers_are_registers() -> None:
+def test_elements_of_a_vector_register_are_registers() -> None:
     text = """
     { .reg .v4 .f32 a; mov.f32 a.x, %f1; mov.f32 a.w, a.r; st.global.v4.f32 [%rd1], a; }
     { .reg .v2 .b32 %a<2>; mov.b32 %a1.g, %r1; mov.b64 %rd1, %a1; }"""
     function = ptx.parse(wrap(text)).functions["k"]
-    first, second = [f"a@1.{suffix}" for suffix in "xyzw"], ["%a1@2.x", "%a1@2.y"]
+    first = [f"a@1.{suffix}" for suffix in "xyzw"]
+    second = ["%a1@2.x", "%a1@2.y"]
     assert [i.operands for i in function.body] == [
         (Register(first[0]), Register("%f1")),
         (Register(first[3]), Register(first[0])),
@@ -192,7 +198,7 @@ def test_the_elements_of_a_vector_of_registers_are_registers() -> None:
 
 
 @pytest.mark.parametrize("name", ["a.z", "a.xy", "a.q"])
-def test_what_is_no_element_of_a_vector_is_refused(name: str) -> None:
+def test_an_invalid_vector_element_is_an_error(name: str) -> None:
     with pytest.raises(ptx.PtxSyntaxError, match=f"{name} is no element of a vector of 2"):
         ptx.parse(wrap(f".reg .v2 .b32 a; mov.b32 {name}, %r1;"))
 
@@ -211,8 +217,8 @@ ret;
 """
 
 
-def test_padding_is_what_no_load_of_a_parameter_takes() -> None:
-    """The address of a parameter may be taken: then any byte may be read."""
+def test_bytes_of_a_parameter_that_no_load_reads_are_padding() -> None:
+    """If a kernel takes the address of a parameter, it may read any of its bytes."""
     module = ptx.parse(PADDED)
     assert ptx.unread(module.functions["k"]) == [frozenset(range(12, 16)), frozenset(range(8)), frozenset()]
 
@@ -233,9 +239,13 @@ ret;
 """
 
 
-def test_reads_of_a_parameter_are_followed_through_registers() -> None:
+def test_reads_of_a_parameter_through_registers_are_found() -> None:
     (unread,) = ptx.unread(ptx.parse(STRUCT_READS).functions["f"])
-    assert sorted(set(range(256)) - unread) == [*range(8, 16), 40, *range(64, 124)]  # 60 bytes of a tensor map
+    assert sorted(set(range(256)) - unread) == [
+        *range(8, 16),
+        40,
+        *range(64, 124),
+    ]  # a tensor map has 60 meaningful bytes
     cleared = ptx.clear_bytes(b"\1" * 256, unread)
     assert [offset for offset, byte in enumerate(cleared) if byte] == [*range(8, 16), 40, *range(64, 124)]
 
@@ -256,7 +266,7 @@ bra READ;
 """
 
 
-def test_a_read_above_the_assignment_of_its_address_counts() -> None:
+def test_a_read_in_a_loop_before_the_assignment_of_its_address_is_found() -> None:
     assert ptx.unread(ptx.parse(JUMPS_BACK).functions["k"]) == [frozenset(range(8))]
 
 
@@ -265,9 +275,9 @@ def test_a_read_above_the_assignment_of_its_address_counts() -> None:
     [
         "ld.u32 %r3, [%rd3+100]",  # a generic load
         "st.b64 [%rd3], %rd2",
-        "add.s64 %rd1, %rd2, 8",  # a second value of the register: which one a load sees depends on the path
+        "add.s64 %rd1, %rd2, 8",  # the register gets a second value, so a load's address depends on the path
     ],
 )
-def test_a_parameter_whose_address_is_used_otherwise_is_read_as_a_whole(use: str) -> None:
+def test_a_parameter_whose_address_escapes_counts_as_read_entirely(use: str) -> None:
     module = ptx.parse(STRUCT_READS.replace("prefetch.tensormap [%rd3]", use))
     assert ptx.unread(module.functions["f"]) == [frozenset()]

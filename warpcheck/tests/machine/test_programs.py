@@ -1,4 +1,4 @@
-"""Random straight-line programs of all the forms that ``exact`` models: the machine against exact arithmetic.
+"""Compare random straight-line programs of all instructions that ``exact`` models with exact arithmetic.
 
 HYPOTHESIS_PROFILE=long tries more of them. A failure prints the program.
 """
@@ -33,9 +33,10 @@ from warpcheck.variants import CHOICES
 
 PTXAS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
 LANES = 32
-EACH = 3  # registers of each kind
+REGISTERS_PER_KIND = 3  # the number of registers of each kind
 KINDS = {"b16": "h", "b32": "i", "b64": "l", "f32": "x", "f64": "y", "pred": "q"}
-ROWS = [f"%{letter}{n}" for letter in KINDS.values() for n in range(EACH)]
+# The register whose initial values each row of the input holds.
+ROWS = [f"%{letter}{n}" for letter in KINDS.values() for n in range(REGISTERS_PER_KIND)]
 INTEGERS = [0, 1, 2, -1, -2, 7, 31, 32, 33, 63, 64, 127, 128, 255, 256, 0x7FFF, 0x8000, 0x7FFFFFFF, 1 << 31, 1 << 63]
 INTEGERS += [(1 << 63) - 1, 0x3210, 0x55555555]
 FLOATS = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 3.0, 1e-40, -1e-45, 2.0**-126, 3.4e38, 1e10, -1e19, 2147483648.0]
@@ -44,7 +45,7 @@ FLOATS += [math.inf, -math.inf, math.nan, 255.5, 65535.5, 0.1, 1 + 2.0**-23]
 
 @dataclass(frozen=True)
 class Step:
-    """One instruction; sources are registers, or the values of immediates."""
+    """One instruction. Its sources are registers, or the values of immediates."""
 
     name: str
     rule: Rule
@@ -59,25 +60,25 @@ class Step:
         return f"{'@' * bool(self.guard)}{self.guard} {self.name} {operands};".strip()
 
 
-def names() -> Iterator[tuple[str, str]]:
-    """Opcode and name of every form that is modelled."""
+def list_variants() -> Iterator[tuple[str, str]]:
+    """Yield the opcode and the name of every modeled variant."""
     for op in OPS.values():
-        for form in op.variants:
-            for modifiers in itertools.product(*map(choices, form.split())):
+        for variant in op.variants:
+            for modifiers in itertools.product(*map(list_words, variant.split())):
                 present = tuple(filter(None, modifiers))
                 if rule(op.opcode, present):
                     yield op.opcode, ".".join((op.opcode, *present))
 
 
-def choices(slot: str) -> list[str]:
-    """The words that may stand in one place of a form."""
-    found = [name for part in slot.removesuffix("?").split("|") for name in CHOICES.get(part, part).split("|")]
-    return [name for name in found if re.fullmatch(r"\w+", name)] + [""] * slot.endswith("?")
+def list_words(slot: str) -> list[str]:
+    """Return the words that a slot of a variant allows."""
+    words = [name for part in slot.removesuffix("?").split("|") for name in CHOICES.get(part, part).split("|")]
+    return [name for name in words if re.fullmatch(r"\w+", name)] + [""] * slot.endswith("?")
 
 
-FORMS: dict[str, list[str]] = {}
-for opcode_, name_ in names():
-    FORMS.setdefault(opcode_, []).append(name_)
+VARIANTS: dict[str, list[str]] = {}
+for variant_opcode, variant_name in list_variants():
+    VARIANTS.setdefault(variant_opcode, []).append(variant_name)
 
 
 def literal(value: Any, kind: str) -> str:
@@ -87,7 +88,7 @@ def literal(value: Any, kind: str) -> str:
 
 
 def bits_of(value: Any, kind: str) -> int:
-    """A register's value as it lies in memory."""
+    """Return the bits of a register's value in memory."""
     if kind == "f32":
         return int(struct.unpack("<I", struct.pack("<f", value))[0])
     return int(struct.unpack("<Q", struct.pack("<d", value))[0]) if kind == "f64" else int(value)
@@ -100,8 +101,8 @@ def value_of(bits: int, kind: str) -> Any:
     return bool(bits & 1) if kind == "pred" else bits & (1 << int(kind[1:])) - 1
 
 
-def drawn(source: random.Random, kind: str) -> Any:
-    """A number that is special, small or any."""
+def random_value(source: random.Random, kind: str) -> Any:
+    """Return a special, a small, or an arbitrary number."""
     if kind in ("f32", "f64") and source.random() < 0.5:
         return value_of(bits_of(np.float32(source.choice(FLOATS)), "f32"), "f32")
     if kind in ("f32", "f64") and source.random() < 0.5:
@@ -111,43 +112,47 @@ def drawn(source: random.Random, kind: str) -> Any:
 
 @st.composite
 def steps(draw: st.DrawFn) -> Step:
-    name = draw(st.sampled_from(FORMS[draw(st.sampled_from(sorted(FORMS)))]))
+    name = draw(st.sampled_from(VARIANTS[draw(st.sampled_from(sorted(VARIANTS)))]))
     opcode, *modifiers = name.split(".")
-    found = rule(opcode, tuple(modifiers))
-    assert found is not None
+    model = rule(opcode, tuple(modifiers))
+    assert model is not None
 
     def register(kind: str) -> str:
-        return f"%{KINDS[kind]}{draw(st.integers(0, EACH - 1))}"
+        return f"%{KINDS[kind]}{draw(st.integers(0, REGISTERS_PER_KIND - 1))}"
 
     sources = [
-        drawn(random.Random(draw(st.integers(0, 999))), kind) if kind != "pred" and draw(st.integers(0, 4)) == 0
+        random_value(random.Random(draw(st.integers(0, 999))), kind) if kind != "pred" and draw(st.integers(0, 4)) == 0
         else register(kind)
-        for kind in found.sources
+        for kind in model.sources
     ]  # fmt: skip
     guard = draw(st.sampled_from(["", "", "", register("pred"), "!" + register("pred")]))
-    return Step(name, found, register(found.target), tuple(sources), guard)
+    return Step(name, model, register(model.target), tuple(sources), guard)
 
 
 State = dict[str, list[Any]]
 
 
-def initial(seed: int) -> State:
+def initialize_registers(seed: int) -> State:
     source = random.Random(seed)
-    return {f"%{KINDS[kind]}{n}": [drawn(source, kind) for _ in range(LANES)] for kind in KINDS for n in range(EACH)}
+    return {
+        f"%{KINDS[kind]}{n}": [random_value(source, kind) for _ in range(LANES)]
+        for kind in KINDS
+        for n in range(REGISTERS_PER_KIND)
+    }
 
 
-def modelled(program: list[Step], state: State) -> list[list[Any]]:
-    """Return what each step leaves in its target."""
+def run_model(program: list[Step], state: State) -> list[list[Any]]:
+    """Return the value of each step's target after the step, according to the model."""
     state = {name: list(values) for name, values in state.items()}
-    left = []
+    results = []
     for step in program:
         for lane in range(LANES):
             guard = state[step.guard.lstrip("!")][lane] if step.guard else True
             if guard != step.guard.startswith("!"):
                 sources = (state[s][lane] if isinstance(s, str) else s for s in step.sources)
                 state[step.target][lane] = step.rule.apply(*sources)
-        left.append(list(state[step.target]))
-    return left
+        results.append(list(state[step.target]))
+    return results
 
 
 def kind_of(register: str) -> str:
@@ -155,8 +160,8 @@ def kind_of(register: str) -> str:
 
 
 def program_text(program: list[Step]) -> str:
-    """PTX that loads all registers and stores each step's target: rows of 32 x 8 bytes."""
-    lines = [f".reg .{kind} %{letter}<{EACH}>;" for kind, letter in KINDS.items()]
+    """Return PTX that loads all registers, and stores the target of each step in a row of 32 x 8 bytes."""
+    lines = [f".reg .{kind} %{letter}<{REGISTERS_PER_KIND}>;" for kind, letter in KINDS.items()]
     lines += ["ld.param.u64 %rd1, [in]; ld.param.u64 %rd2, [out];", "mov.u32 %r1, %tid.x; mul.wide.u32 %rd3, %r1, 8;"]
     lines += ["add.s64 %rd1, %rd1, %rd3; add.s64 %rd2, %rd2, %rd3;"]
     for row, name in enumerate(ROWS):
@@ -173,12 +178,13 @@ def program_text(program: list[Step]) -> str:
     return wrap("\n".join([*lines, "ret;"]), ".param .u64 in, .param .u64 out")
 
 
-def executed(program: list[Step], text: str, state: State) -> list[list[Any]]:
-    """Return what each step leaves in its target when the machine runs the program."""
-    given, out = aligned((len(ROWS), LANES), np.uint64), aligned((len(program), LANES), np.uint64)
+def run_on_machine(program: list[Step], text: str, state: State) -> list[list[Any]]:
+    """Return the value of each step's target after the step, on the machine."""
+    inputs = aligned((len(ROWS), LANES), np.uint64)
+    out = aligned((len(program), LANES), np.uint64)
     for row, name in enumerate(ROWS):
-        given[row] = [bits_of(value, kind_of(name)) for value in state[name]]
-    arrays = {"in": given, "out": out}
+        inputs[row] = [bits_of(value, kind_of(name)) for value in state[name]]
+    arrays = {"in": inputs, "out": out}
     simt.Module(text, None).launch(
         "k",
         grid=(1,),
@@ -189,55 +195,63 @@ def executed(program: list[Step], text: str, state: State) -> list[list[Any]]:
     return [[value_of(int(n), kind_of(step.target)) for n in row] for step, row in zip(program, out, strict=True)]
 
 
-def same(got: Any, want: Any) -> bool:
-    """Bit for bit, but for the payload of NaN."""
+def equal_bits(got: Any, want: Any) -> bool:
+    """Return whether all bits are equal, except for the payload of a NaN."""
     if isinstance(got, float):
         return (math.isnan(got) and math.isnan(want)) or struct.pack("<d", got) == struct.pack("<d", want)
     return bool(got == want)
 
 
 def compare(program: list[Step], seed: int) -> None:
-    state = initial(seed)
+    state = initialize_registers(seed)
     text = program_text(program)
     wrong = [
         f"{step.text} gives lane {lane} {got[lane]!r}, not {want[lane]!r}"
-        for step, got, want in zip(program, executed(program, text, state), modelled(program, state), strict=True)
+        for step, got, want in zip(
+            program, run_on_machine(program, text, state), run_model(program, state), strict=True
+        )
         for lane in range(LANES)
-        if not same(got[lane], want[lane])
+        if not equal_bits(got[lane], want[lane])
     ]
     assert not wrong, "\n".join([text, *wrong[:5]])
 
 
 @settings(max_examples=share_of_examples(1 / 6))
 @given(st.lists(steps(), min_size=1, max_size=24), st.integers(0, 1 << 30))
-def test_random_programs(program: list[Step], seed: int) -> None:
+def test_random_programs_equal_the_model(program: list[Step], seed: int) -> None:
     compare(program, seed)
 
 
-def plain(name: str, target: int, source: int) -> Step:
-    """An instruction on registers of its own kinds: those numbered ``target``, and from ``source`` on."""
+def make_step(name: str, target: int, source: int) -> Step:
+    """Return an instruction on registers of its kinds, with these numbers of the target and of the first source."""
     opcode, *modifiers = name.split(".")
-    found = rule(opcode, tuple(modifiers))
-    assert found is not None
-    sources = tuple(f"%{KINDS[kind]}{(source + n) % EACH}" for n, kind in enumerate(found.sources))
-    return Step(name, found, f"%{KINDS[found.target]}{target}", sources, "")
+    model = rule(opcode, tuple(modifiers))
+    assert model is not None
+    sources = tuple(f"%{KINDS[kind]}{(source + n) % REGISTERS_PER_KIND}" for n, kind in enumerate(model.sources))
+    return Step(name, model, f"%{KINDS[model.target]}{target}", sources, "")
 
 
-@pytest.mark.parametrize("opcode", FORMS)
-def test_every_form(opcode: str) -> None:
-    """Three programs of each opcode at most."""
-    names = FORMS[opcode]
+@pytest.mark.parametrize("opcode", VARIANTS)
+def test_every_variant_equals_the_model(opcode: str) -> None:
+    """Each opcode has three programs at most."""
+    names = VARIANTS[opcode]
     step = -(-len(names) // 3)
     for first in range(0, len(names), step):
-        compare([plain(name, n % EACH, n // EACH) for n, name in enumerate(names[first : first + step])], first)
+        compare(
+            [
+                make_step(name, n % REGISTERS_PER_KIND, n // REGISTERS_PER_KIND)
+                for n, name in enumerate(names[first : first + step])
+            ],
+            first,
+        )
 
 
-def test_what_the_machine_accepts_ptxas_accepts(tmp_path: Path) -> None:
-    """Every form that the random programs are made of, in one program."""
+def test_ptxas_accepts_every_variant_of_the_machine(tmp_path: Path) -> None:
+    """One program has every variant from which random programs are made."""
     ptxas = shutil.which("ptxas") or (PTXAS if PTXAS.is_file() else None)
     if ptxas is None:
         pytest.skip("no ptxas")
-    program = [plain(name, 0, 1) for name in itertools.chain(*FORMS.values())]
+    program = [make_step(name, 0, 1) for name in itertools.chain(*VARIANTS.values())]
     (tmp_path / "all.ptx").write_text(program_text(program))
     command = [ptxas, "-O0", "-arch=sm_90a", "all.ptx", "-o", "all.cubin"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -245,12 +259,12 @@ def test_what_the_machine_accepts_ptxas_accepts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("statement", ["mad.f32 %f1, %f1, %f1, %f1;", "cvt.sat.u32.u8 %r1, %rs1;"])
-def test_what_ptxas_refuses_is_refused(statement: str) -> None:
+def test_the_machine_rejects_variants_that_ptxas_rejects(statement: str) -> None:
     with pytest.raises(simt.Unsupported):
         simt.Module(wrap(statement), None).compile("k")
 
 
-def test_the_programs_have_all_that_is_asked_of_them() -> None:
-    asked = "add sub mul mad fma min max and or xor not shl shr setp selp cvt div neg abs bfe bfi shf prmt popc clz"
-    assert FORMS.keys() >= set(asked.split())
-    assert sum(map(len, FORMS.values())) > 900
+def test_the_model_covers_the_common_instructions() -> None:
+    required = "add sub mul mad fma min max and or xor not shl shr setp selp cvt div neg abs bfe bfi shf prmt popc clz"
+    assert VARIANTS.keys() >= set(required.split())
+    assert sum(map(len, VARIANTS.values())) > 900

@@ -1,4 +1,4 @@
-"""Launches that stand for several ranks, blocks that run ahead of each other, and the bytes that a block reads."""
+"""Test launches that represent several ranks, blocks that run ahead of others, and the bytes that a block reads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ WAIT = """if (threadIdx.x == 0) {
 
 
 def pull(run: Run, before: str, after: str, grid: tuple[int, int] = (1, 2)) -> list[int]:
-    a, b, flags = aligned(64, np.int32), aligned(64, np.int32), aligned(2, np.int32)
+    """Let each rank read the memory of its peer, and return what both have read."""
+    a = aligned(64, np.int32)
+    b = aligned(64, np.int32)
+    flags = aligned(2, np.int32)
     a[:] = np.arange(64)
     memory = [RankMemory(rank, a.ctypes.data + 128 * rank, a.ctypes.data + 128 * (rank + 1)) for rank in range(2)]
     source = PULL.replace("BEFORE", before).replace("AFTER", after)
@@ -35,41 +38,43 @@ def pull(run: Run, before: str, after: str, grid: tuple[int, int] = (1, 2)) -> l
     return values
 
 
-def test_a_rank_that_reads_behind_a_flag_of_its_peer(run: Run) -> None:
+def test_a_rank_may_read_after_waiting_for_the_flag_of_its_peer(run: Run) -> None:
     assert pull(run, RAISE + WAIT, "") == [*range(32, 64), *range(32)]
 
 
 @pytest.mark.parametrize(("before", "after"), [("", ""), ("", RAISE + WAIT), (RAISE, "")])
-def test_a_rank_that_reads_before_a_flag_of_its_peer(run: Run, before: str, after: str) -> None:
+def test_a_rank_that_reads_without_waiting_for_its_peer_has_a_race(run: Run, before: str, after: str) -> None:
     with pytest.raises(simt.Fault, match=r"reads the memory of rank [01], and nothing orders this behind") as caught:
         pull(run, before, after)
     assert caught.value.kind is FaultKind.RACE
 
 
-@pytest.mark.parametrize("wide", [RAISE, WAIT])
-def test_a_flag_between_ranks_has_the_scope_of_the_system(run: Run, wide: str) -> None:
-    narrow = wide.replace("Add_system", "Add")
+@pytest.mark.parametrize("system_scope", [RAISE, WAIT])
+def test_a_flag_between_ranks_needs_system_scope(run: Run, system_scope: str) -> None:
+    gpu_scope = system_scope.replace("Add_system", "Add")
     with pytest.raises(simt.Fault, match="the scope of a GPU orders none but the threads of one GPU") as caught:
-        pull(run, (RAISE + WAIT).replace(wide, narrow), "")
+        pull(run, (RAISE + WAIT).replace(system_scope, gpu_scope), "")
     assert caught.value.kind is FaultKind.RACE
 
 
-def test_blocks_of_one_rank_may_have_the_scope_of_its_gpu(run: Run) -> None:
-    own = "if (threadIdx.x == 0) atomicAdd(flags + rank, blockIdx.x > 0 ? 0 : 1);"
-    apart = "if (threadIdx.x == 0) { __threadfence_system(); atomicAdd_system(flags + 2 + peer, 1); }"
+def test_a_flag_between_blocks_of_one_rank_may_have_gpu_scope(run: Run) -> None:
+    signal_own_rank = "if (threadIdx.x == 0) atomicAdd(flags + rank, blockIdx.x > 0 ? 0 : 1);"
+    signal_peer = "if (threadIdx.x == 0) { __threadfence_system(); atomicAdd_system(flags + 2 + peer, 1); }"
     wait = """if (threadIdx.x == 0) {
             while (atomicAdd_system(flags + 2 + rank, 0) < gridDim.x) {}
             __threadfence_system();
         }
         __syncthreads();"""
-    source = PULL.replace("BEFORE", f"{own} __syncthreads(); {apart} {wait}").replace("AFTER", "")
-    a, b, flags = aligned(64, np.int32), aligned(64, np.int32), aligned(4, np.int32)
+    source = PULL.replace("BEFORE", f"{signal_own_rank} __syncthreads(); {signal_peer} {wait}").replace("AFTER", "")
+    a = aligned(64, np.int32)
+    b = aligned(64, np.int32)
+    flags = aligned(4, np.int32)
     memory = [RankMemory(rank, a.ctypes.data + 128 * rank, a.ctypes.data + 128 * (rank + 1)) for rank in range(2)]
     run(source, (2, 2), 32, a, b, flags, rank_memory=memory, cooperative=True)
     assert flags.tolist() == [1, 1, 2, 2]
 
 
-def test_a_rank_without_a_block_of_its_own(run: Run) -> None:
+def test_reading_a_rank_without_blocks_is_a_race(run: Run) -> None:
     with pytest.raises(simt.Fault, match="reads the memory of rank 1, and nothing orders this behind"):
         pull(run, "", "", grid=(1, 1))
 
@@ -85,12 +90,14 @@ EARLIER_FLAG = """__global__ void kernel(int* a, int* b, int* flags) {
 }"""
 
 
-@pytest.mark.parametrize("kept", [0, 1])
-def test_a_flag_of_an_earlier_launch_lets_a_block_run_ahead_in_strided_order(run: Run, kept: int) -> None:
-    a, b, flags = aligned(2, np.int32), aligned(2, np.int32), aligned(2, np.int32)
-    flags[:] = kept
+@pytest.mark.parametrize("flag", [0, 1])
+def test_a_stale_flag_lets_a_block_read_unwritten_memory(run: Run, flag: int) -> None:
+    a = aligned(2, np.int32)
+    b = aligned(2, np.int32)
+    flags = aligned(2, np.int32)
+    flags[:] = flag
     arguments = EARLIER_FLAG, 2, 1, a, b, flags
-    if kept == 0:
+    if flag == 0:
         run(*arguments, fresh=[0], cooperative=True, reverse=1_000_003)
         assert b.tolist() == [2, 1]
         return
@@ -106,9 +113,10 @@ SHARES = """__global__ void kernel(const int* a, int* b) {
 
 
 @pytest.mark.parametrize(("parts", "nbytes"), [(8, 512), (2, 2048), (1, 4096)])
-def test_the_most_bytes_that_a_block_reads(run: Run, parts: int, nbytes: int) -> None:
-    """The size of the grid does not matter: with one part, seven of eight blocks read nothing."""
-    a, b = aligned(1024, np.int32), aligned(256, np.int32)
+def test_most_bytes_read_by_one_block(run: Run, parts: int, nbytes: int) -> None:
+    """The size of the grid does not matter. With one part, seven of eight blocks read nothing."""
+    a = aligned(1024, np.int32)
+    b = aligned(256, np.int32)
     launch = run(SHARES.replace("PARTS", str(parts)), 8, 32, a, b)
     assert launch.most_bytes_read(a.ctypes.data, a.ctypes.data + a.nbytes) == nbytes
     assert launch.most_bytes_read(b.ctypes.data, b.ctypes.data + b.nbytes) == 0

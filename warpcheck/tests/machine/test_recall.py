@@ -1,4 +1,4 @@
-"""Code that kernels share is emitted once, and is the same as if each kernel had been lowered alone."""
+"""Test that kernels share compiled code, and that sharing doesn't change a kernel."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from warpcheck.target import TARGETS
 
 
 class Memory:
-    """Forms by their names, as the cache keeps them: as bytes."""
+    """A cache of compiled shapes by name, which stores them encoded, as the cache on disk does."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, bytes] = {}
+        self.encoded: dict[str, bytes] = {}
 
     def __call__(self, name: str, emit: Callable[[], CompiledShape]) -> CompiledShape:
-        if name not in self.kept:
-            self.kept[name] = codec.encode_shape(emit())
-        form = codec.decode_shape(self.kept[name], compiler.CONSTANTS)
-        assert form is not None
-        return form
+        if name not in self.encoded:
+            self.encoded[name] = codec.encode_shape(emit())
+        shape = codec.decode_shape(self.encoded[name], compiler.CONSTANTS)
+        assert shape is not None
+        return shape
 
 
-def lowered(text: str, recall: Callable[[str, Callable[[], CompiledShape]], CompiledShape] = emit_uncached) -> Lowered:
+def lower(text: str, recall: Callable[[str, Callable[[], CompiledShape]], CompiledShape] = emit_uncached) -> Lowered:
     module = ptx.parse(text)
     return KernelLowering(module, module.functions["k"], OPS, TARGETS["sm_90a"], recall).lower()
 
 
 def kernel(body: str, parameters: str = ".param .u64 p", before: str = "") -> str:
-    """A kernel with registers of each kind, %r0 and so on, that do not begin as anything."""
+    """Return a kernel with uninitialized registers of each kind: %r0 and so on."""
     return f"""
         .version 8.0
         .target sm_90a
@@ -98,30 +98,31 @@ PAIRS = {
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS.values(), ids=PAIRS.keys())
-def test_a_kernel_is_the_same_after_another_one(first: str, second: str) -> None:
-    lowered_alone = lowered(first), lowered(second)
-    assert lowered_alone[0].functions.keys() != lowered_alone[1].functions.keys(), (
-        "the two differ in nothing that is shared"
+def test_lowering_another_kernel_first_changes_nothing(first: str, second: str) -> None:
+    expected = lower(first), lower(second)
+    assert expected[0].functions.keys() != expected[1].functions.keys(), (
+        "the two kernels share all code, so this pair tests nothing"
     )
     memory = Memory()
-    assert (lowered(first, memory), lowered(second, memory)) == lowered_alone
+    assert (lower(first, memory), lower(second, memory)) == expected
     memory = Memory()
-    assert (lowered(second, memory), lowered(first, memory)) == lowered_alone[::-1]
+    assert (lower(second, memory), lower(first, memory)) == expected[::-1]
 
 
-def test_a_carry_is_that_of_the_kernel() -> None:
-    memory, addc = Memory(), "addc.u32 %r0, %r1, %r2;"
-    lowered(kernel("add.cc.u32 %r0, %r1, %r2; " + addc), memory)
+def test_the_carry_flag_is_not_shared_between_kernels() -> None:
+    memory = Memory()
+    addc = "addc.u32 %r0, %r1, %r2;"
+    lower(kernel("add.cc.u32 %r0, %r1, %r2; " + addc), memory)
     with pytest.raises(Unsupported, match=r"without \.cc before it"):
-        lowered(kernel(addc), memory)
+        lower(kernel(addc), memory)
 
 
-def test_what_a_kernel_had_is_emitted_for_no_other() -> None:
+def test_a_shape_is_emitted_only_once() -> None:
     memory = Memory()
-    before = lowered(kernel(f"{TAKE} {ADD} {LOAD}"), memory)
-    known = dict(memory.kept)
-    after = lowered(kernel(f"{TAKE} add.s32 %r4, %r6, %r7; {LOAD} add.s32 %r1, %r1, %r3;"), memory)
-    assert known.keys() < memory.kept.keys()
-    (more,) = (name for name in memory.kept if name not in known)
-    assert "add" in more, "%r1 is named twice"
+    before = lower(kernel(f"{TAKE} {ADD} {LOAD}"), memory)
+    first_shapes = dict(memory.encoded)
+    after = lower(kernel(f"{TAKE} add.s32 %r4, %r6, %r7; {LOAD} add.s32 %r1, %r1, %r3;"), memory)
+    assert first_shapes.keys() < memory.encoded.keys()
+    (new_shape,) = (name for name in memory.encoded if name not in first_shapes)
+    assert "add" in new_shape, "only the second add names %r1 twice"
     assert before.functions.items() < after.functions.items()

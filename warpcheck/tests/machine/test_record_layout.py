@@ -1,4 +1,4 @@
-"""Records and their arrays in one allocation."""
+"""Test records and their arrays in one allocation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warpcheck.runtime.arrays import RECORD, Place, RecordLayout, Records, addre
 KIND = np.dtype([("first", "i8"), ("count", "i4"), ("flags", "u4"), ("second", "i8"), ("inside", "i8"), ("own", "i8")])
 
 
-def test_a_record_has_values_arrays_contents_and_addresses() -> None:
+def test_records_of_one_layout_have_its_values_and_their_own_arrays() -> None:
     layout = RecordLayout(
         KIND,
         {"first": (np.int64, 5), "second": (np.uint8, 3, 100), "unnamed": (np.int32, 7)},
@@ -22,8 +22,8 @@ def test_a_record_has_values_arrays_contents_and_addresses() -> None:
         contents={"first": np.arange(5), "unnamed": np.full(7, 4, np.int32)},
         links={Place("first", 16): Place("second", 40), Place("second", 8): Place(RECORD)},
     )
-    one, other = Records(layout), Records(layout)
-    for records in (one, other):
+    first_copy, second_copy = Records(layout), Records(layout)
+    for records in (first_copy, second_copy):
         first, second, unnamed = (records.array(name) for name in ("first", "second", "unnamed"))
         assert (records.get("count"), records.get("flags")) == (-3, 9)
         assert (records.get("first"), records.get("second")) == (address_of(first), address_of(second))
@@ -35,13 +35,13 @@ def test_a_record_has_values_arrays_contents_and_addresses() -> None:
         assert (address_of(first) % 1024, address_of(second) % 256) == (0, 0)
         assert second.shape == (3, 100)
         assert not second[:, 16:].any()
-    one.array("unnamed")[:] = 0
-    one.set(count=7)
-    assert (other.array("unnamed") == 4).all()
-    assert other.get("count") == -3
+    first_copy.array("unnamed")[:] = 0
+    first_copy.set(count=7)
+    assert (second_copy.array("unnamed") == 4).all()
+    assert second_copy.get("count") == -3
 
 
-def test_the_address_of_any_array_is_that_of_its_first_element() -> None:
+def test_address_of_returns_the_address_of_the_first_element() -> None:
     arrays: list[npt.NDArray[Any]] = [
         np.zeros(0, np.uint8),
         np.zeros((4, 4))[::2, 1::2],

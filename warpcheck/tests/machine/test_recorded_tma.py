@@ -1,6 +1,6 @@
-"""What an H200 and its driver answered about tensor maps and bulk copies, asked again of the PTX machine.
+"""Compare the PTX machine with recorded answers of an H200 and its driver about tensor maps and bulk copies.
 
-Of memory the recording has digests. A box without one was an illegal instruction there.
+The recording has digests of memory. A box without a digest was an illegal instruction on the H200.
 """
 
 from __future__ import annotations
@@ -29,25 +29,27 @@ def digest(content: Words) -> str:
     return hashlib.blake2b(content.tobytes(), digest_size=8).hexdigest()
 
 
-def test_the_driver_makes_the_same_maps_and_refuses_the_same() -> None:
-    for *given, found in RECORDED["maps"]:
-        if found:
-            assert encode_tiled(*given).rstrip(b"\0").hex() == found, given
+def test_encoded_maps_and_errors_equal_those_of_the_driver() -> None:
+    for *arguments, expected in RECORDED["maps"]:
+        if expected:
+            assert encode_tiled(*arguments).rstrip(b"\0").hex() == expected, arguments
         else:
             with pytest.raises(ValueError, match="CUDA_ERROR_INVALID_VALUE"):
-                encode_tiled(*given)
+                encode_tiled(*arguments)
 
 
-def boxes(what: str) -> Iterator[tuple[Case, Words, str, int]]:
-    """Each box that was copied, the tensor, the digest, and the bytes of shared memory."""
-    for kind, extents, strides, box, steps, swizzle, fill, coords, at, found, real in RECORDED[what]:
-        case = Case(kind, extents, box, coords, swizzle, steps, fill, at, strides)
-        yield case, tensor(case, bool(real)), found, case.shared if real else case.dumped
+def read_boxes(kind_of_copy: str) -> Iterator[tuple[Case, Words, str, int]]:
+    """Yield each box that was copied, the tensor, the digest, and the bytes of shared memory."""
+    for kind, extents, strides, box, steps, swizzle, fill, coords, offset, expected, is_real in RECORDED[kind_of_copy]:
+        case = Case(kind, extents, box, coords, swizzle, steps, fill, offset, strides)
+        yield case, tensor(case, bool(is_real)), expected, case.shared if is_real else case.dumped
 
 
 def tensor(case: Case, real: bool) -> Words:
-    """Return the tensor of the recording; floats are numbers where they are ``real``."""
-    memory, size, count = aligned_bytes(case.nbytes), case.size, case.nbytes // case.size
+    """Return the tensor of the recording. ``real`` fills float types with varied values."""
+    memory = aligned_bytes(case.nbytes)
+    size = case.size
+    count = case.nbytes // case.size
     number = np.arange(count)
     if real and case.kind in (7, 10, 11, 12):
         memory.view(np.float32)[:] = np.linspace(-3, 3, count) * (1 + number % 7 * 1e-5)
@@ -65,46 +67,49 @@ def buffer(memory: Words) -> simt.Buffer:
     return simt.Buffer("x", memory.ctypes.data, memory.nbytes, 1, dtype="bytes")
 
 
-def five(case: Case) -> list[int]:
+def pad_coordinates(case: Case) -> list[int]:
     return (case.coords + [0] * 5)[:5]
 
 
-def agrees(run: Callable[[], object], content: Words, found: str, case: Case) -> None:
-    if found:
+def check_copy(run: Callable[[], object], content: Words, expected: str, case: Case) -> None:
+    """Run a copy, and compare the digest of the content. Without a digest, the copy must be a fault."""
+    if expected:
         run()
-        assert digest(content) == found, case
+        assert digest(content) == expected, case
     else:
         with pytest.raises(simt.Fault, match="coordinate"):
             run()
 
 
-def test_loads() -> None:
-    for case, memory, found, size in boxes("load"):
+def test_loads_equal_those_of_the_h200() -> None:
+    for case, memory, expected, size in read_boxes("load"):
         out = np.zeros(size, np.uint8)
-        args = [case.map(memory.ctypes.data), out, out.size, case.at, case.total, *five(case)]
-        agrees(lambda: run_bulk(f"load{case.rank}", args, buffers=[buffer(memory)]), out, found, case)  # noqa: B023
+        args = [case.map(memory.ctypes.data), out, out.size, case.at, case.total, *pad_coordinates(case)]
+        check_copy(lambda: run_bulk(f"load{case.rank}", args, buffers=[buffer(memory)]), out, expected, case)  # noqa: B023
 
 
-def test_stores() -> None:
-    for case, memory, found, _ in boxes("store"):
+def test_stores_equal_those_of_the_h200() -> None:
+    for case, memory, expected, _ in read_boxes("store"):
         memory[:] = 0
         tile = aligned_bytes(case.shared)
         tile.view(np.uint16)[:] = np.arange(1, tile.size // 2 + 1)
-        args = [case.map(memory.ctypes.data), tile, tile.size, case.at, 1, *five(case)]
-        agrees(lambda: run_bulk(f"store{case.rank}", args, buffers=[buffer(memory)]), memory, found, case)  # noqa: B023
+        args = [case.map(memory.ctypes.data), tile, tile.size, case.at, 1, *pad_coordinates(case)]
+        check_copy(lambda: run_bulk(f"store{case.rank}", args, buffers=[buffer(memory)]), memory, expected, case)  # noqa: B023
 
 
-def test_reductions() -> None:
-    for form, *packed, found in RECORDED["reduce"]:
-        before, after = (zlib.decompress(base64.b64decode(one)) for one in packed)
-        old, new = aligned_bytes(len(before)), aligned_bytes(len(after))
-        old[:], new[:] = np.frombuffer(before, np.uint8), np.frombuffer(after, np.uint8)
+def test_reductions_equal_those_of_the_h200() -> None:
+    for form, *encoded, expected in RECORDED["reduce"]:
+        before, after = (zlib.decompress(base64.b64decode(text)) for text in encoded)
+        old = aligned_bytes(len(before))
+        new = aligned_bytes(len(after))
+        old[:] = np.frombuffer(before, np.uint8)
+        new[:] = np.frombuffer(after, np.uint8)
         run_bulk("span_" + form.replace(".", "_"), [old, new, old.size, 0, 1])
-        assert digest(old) == found, form
+        assert digest(old) == expected, form
 
 
-def test_which_reductions_tensors_have() -> None:
+def test_the_reductions_of_each_element_type_equal_those_of_the_h200() -> None:
     for host, operations in RECORDED["tensor_reduce"]:
         kind = ELEMENT_TYPES[host].code
-        ours = [one.name.lower() for one in Operation if one and reduces(one, kind)]
+        ours = [operation.name.lower() for operation in Operation if operation and reduces(operation, kind)]
         assert sorted(ours) == operations, ELEMENT_TYPES[host].name

@@ -1,4 +1,4 @@
-"""Which accesses of the hardware serve those of PTX: what ptxas merges, and what it does not."""
+"""Test how accesses in PTX map to accesses in SASS: which of them ptxas merges, and which it doesn't."""
 
 from __future__ import annotations
 
@@ -50,15 +50,17 @@ def line_of(text: str) -> int:
     return 1 + next(number for number, line in enumerate(SOURCE.splitlines()) if text in line)
 
 
-def test_neighbors_are_one_request_and_move_what_they_moved(run: Run) -> None:
-    """ptxas knows that the arrays begin at 16 bytes, and unrolls the loops to the end."""
-    a, b, c = aligned(512), aligned(32), aligned(32, np.int32)
+def test_adjacent_accesses_are_merged_into_one_request(run: Run) -> None:
+    """ptxas knows that the arrays are aligned to 16 bytes, and unrolls the loops completely."""
+    a = aligned(512)
+    b = aligned(32)
+    c = aligned(32, np.int32)
     a[:] = range(512)
     launch = run(SOURCE, 1, 32, a, b, c)
     loads = {
-        text: (one.shared_load_requests, one.shared_load_bytes // 32, one.shared_load_wavefronts)
+        text: (counters.shared_load_requests, counters.shared_load_bytes // 32, counters.shared_load_wavefronts)
         for text in ("four =", "two =", "odd =", "points +=", "sums[i] +=")
-        for one in [launch.lines[line_of(text)]]
+        for counters in [launch.lines[line_of(text)]]
     }
     assert loads == {
         "four =": (1, 16, 4),
@@ -67,10 +69,10 @@ def test_neighbors_are_one_request_and_move_what_they_moved(run: Run) -> None:
         "points +=": (6, 96, 12),
         "sums[i] +=": (16, 256, 64),
     }
-    stored = [launch.lines[line_of(text)] for text in ("= four", "= two")]
-    assert sum(one.shared_store_requests for one in stored) == 1
-    assert sum(one.shared_store_wavefronts for one in stored) == 2
-    (sample,) = (one for one in launch.accesses if one.line == line_of("two =") and one.access == Access.LOAD)
+    store_lines = [launch.lines[line_of(text)] for text in ("= four", "= two")]
+    assert sum(counters.shared_store_requests for counters in store_lines) == 1
+    assert sum(counters.shared_store_wavefronts for counters in store_lines) == 2
+    (sample,) = (a for a in launch.accesses if a.line == line_of("two =") and a.access == Access.LOAD)
     assert (sample.bytes, sample.offsets) == (8, {lane: 256 + 8 * lane for lane in range(32)})
     t = np.arange(32)
     sums = [sum((64 * (t // 8) + 16 * i + k) * k for k in range(16)) for i in range(4)]
@@ -79,34 +81,38 @@ def test_neighbors_are_one_request_and_move_what_they_moved(run: Run) -> None:
     assert c[:3].tolist() == [sum(range(32)), 32, 32]
 
 
-def test_an_atomic_operation_on_an_address_that_all_lanes_have_is_done_by_one(run: Run) -> None:
-    """The third has the same address in every lane, too, but ptxas does not know."""
+def test_an_atomic_on_a_uniform_address_is_done_by_one_lane(run: Run) -> None:
+    """The third operation has the same address in every lane as well, but ptxas can't know."""
     launch = run(SOURCE, 1, 32, aligned(512), aligned(32), aligned(32, np.int32))
-    found = [(one.sectors, one.same_address) for one in launch.accesses if one.access == Access.ATOMIC]
-    assert found == [(1, 1), (1, 1), (32, 32)]
+    atomics = [(access.sectors, access.same_address) for access in launch.accesses if access.access == Access.ATOMIC]
+    assert atomics == [(1, 1), (1, 1), (32, 32)]
 
 
-def test_what_ptxas_made_is_what_nvdisasm_shows() -> None:
+def test_decoded_instructions_equal_those_of_nvdisasm() -> None:
     binary = compile_kernel(SOURCE, "k.cu", "kernel", "compute_80")
     code = assembled(binary.ptx, binary.mangled)
     assert code is not None
-    made = instructions_by_line(code.cubin)
-    sass = [one.text for one in sass_of(code.cubin, binary.mangled, "k.cu")]
-    shown = Counter(
+    by_line = instructions_by_line(code.cubin)
+    sass = [instruction.text for instruction in sass_of(code.cubin, binary.mangled, "k.cu")]
+    disassembled = Counter(
         (kind, int(bits or 32) // 8) for text in sass for kind, bits in re.findall(r"\b(LDS|STS)(?:\.(\d+))?\b", text)
     )
     spaces = {"ld.shared": "LDS", "st.shared": "STS"}
     lines = ["", *binary.ptx.splitlines()]
-    found = Counter(
-        (kind, one.bytes)
-        for line, machine in made.items()
-        for one in machine
+    decoded = Counter(
+        (kind, instruction.bytes)
+        for line, instructions in by_line.items()
+        for instruction in instructions
         for name, kind in spaces.items()
-        if one.access is not None and name in lines[line]
+        if instruction.access is not None and name in lines[line]
     )
-    assert found == shown
-    assert shown["LDS", 16] > 20
-    votes = [line for line, machine in made.items() if any(one.code & 0x1FF in VOTES for one in machine)]
+    assert decoded == disassembled
+    assert disassembled["LDS", 16] > 20
+    votes = [
+        line
+        for line, instructions in by_line.items()
+        if any(instruction.code & 0x1FF in VOTES for instruction in instructions)
+    ]
     assert all("atom" in lines[line] or "red" in lines[line] for line in votes)
     assert votes
 
@@ -128,7 +134,7 @@ INDICES: dict[str, Callable[[npt.NDArray[np.int32]], npt.NDArray[np.int32]]] = {
 
 
 @pytest.mark.parametrize(
-    ("operation", "counted"),
+    ("operation", "expected"),
     [
         ("atomicAdd(&s[x], x);", [(1, 32, 0, 0), (1, 2, 0, 0), (1, 32, 0, 0)]),
         ("atomicAdd(&s[x], 1);", [(1, 1, 0, 0), (1, 1, 0, 0), (1, 16, 0, 0)]),
@@ -137,20 +143,22 @@ INDICES: dict[str, Callable[[npt.NDArray[np.int32]], npt.NDArray[np.int32]]] = {
         ("atomicAdd((float*)&s[x], 1.5f);", [(32, 64, 32, 32), (2, 4, 2, 2), (32, 64, 32, 272)]),
     ],
 )
-def test_atomics_in_shared_memory_count_as_an_h200_executes_them(
-    operation: str, counted: list[tuple[int, ...]], run: Run
+def test_counters_of_shared_memory_atomics_equal_an_h200(
+    operation: str, expected: list[tuple[int, ...]], run: Run
 ) -> None:
-    """Requests and wavefronts of the atomic, then those of the loads in its loop.
+    """Compare the requests and wavefronts of the atomic, and those of the loads in its loop.
 
-    ncu counted the same for each warp, but for floats at one address, where warps disturbed each other.
+    ncu counted the same numbers per warp, except for floats at one address, where warps disturbed each other.
     """
-    lane, source = np.arange(32, dtype=np.int32), ATOMIC % operation
-    found = []
+    lane = np.arange(32, dtype=np.int32)
+    source = ATOMIC % operation
+    counters = []
     for rule in INDICES.values():
-        index, out = aligned(32, np.int32), aligned(32, np.int32)
+        index = aligned(32, np.int32)
+        out = aligned(32, np.int32)
         index[:] = rule(lane)
         line = run(source, 1, 32, index, out).lines[6]
-        found.append(
+        counters.append(
             (
                 line.shared_store_requests,
                 line.shared_store_wavefronts,
@@ -158,4 +166,4 @@ def test_atomics_in_shared_memory_count_as_an_h200_executes_them(
                 line.shared_load_wavefronts,
             )
         )
-    assert found == counted
+    assert counters == expected

@@ -1,4 +1,4 @@
-"""The table of instructions."""
+"""Test the registry of instructions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def test_every_instruction_has_one_record() -> None:
         assert op.since in (0, 90, 100)
 
 
-def test_two_records_of_one_opcode_are_an_error() -> None:
-    def nothing(e: object, i: object) -> None:
+def test_registering_an_opcode_twice_is_an_error() -> None:
+    def do_nothing(e: object, i: object) -> None:
         pass
 
     with pytest.raises(ValueError, match="two instructions have the opcode add"):
-        registry((Op("add", ("s32",), nothing),), (Op("sub", ("s32",), nothing), Op("add", ("u32",), nothing)))
+        registry((Op("add", ("s32",), do_nothing),), (Op("sub", ("s32",), do_nothing), Op("add", ("u32",), do_nothing)))

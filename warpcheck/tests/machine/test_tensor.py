@@ -1,4 +1,4 @@
-"""Tensor instructions: fragments as PTX ISA manual, section 9.7.14.5 (Matrix Fragments for mma), lays them out."""
+"""Test mma, ldmatrix, stmatrix, and cp.async, with fragments as in PTX ISA, 9.7.14.5 (Matrix Fragments for mma)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def words(values: torch.Tensor) -> Array:
 
 
 def fragments(a: torch.Tensor, b: torch.Tensor) -> tuple[Array, Array]:
-    """The registers of a (16 x k) and b (k x 8), one row a lane."""
+    """Return the registers of a (16 x k) and b (k x 8), with one row per lane."""
     per_word = 4 // a.element_size()
     count = a.shape[1] // (4 * per_word)
     rows, columns = [], []
@@ -36,7 +36,7 @@ def fragments(a: torch.Tensor, b: torch.Tensor) -> tuple[Array, Array]:
     return of_a, of_b
 
 
-def product(
+def run_mma(
     shape: str,
     kind: str,
     accumulator: str,
@@ -46,7 +46,7 @@ def product(
     satfinite: str = "",
     negated: bool = False,
 ) -> Array:
-    """Run one mma in one warp; c and the result are 16 x 8. negated: with negated products."""
+    """Run one mma in one warp. c and the result are 16 x 8. ``negated`` negates the products."""
     counts = [array.shape[1] for array in (a, b)]
     names = [[f"%{letter}{n}" for n in range(count)] for letter, count in zip("ab", counts, strict=True)]
     sums = [f"%c{n}" for n in range(4)]
@@ -57,7 +57,7 @@ def product(
         text += [f"ld.global.b32 {name}, [%rd2+{4 * n}];" for n, name in enumerate(registers)]
     groups = [f"{{{', '.join(registers)}}}" for registers in (sums, *names, sums)]
     name = f"mma.sync.aligned.{shape}.row.col{satfinite}.{accumulator}.{kind}.{kind}.{accumulator}"
-    text += [f"{name}\n {', '.join(groups)};"]  # as CuTe breaks the line
+    text += [f"{name}\n {', '.join(groups)};"]  # CuTe breaks the line like this
     text += [f"st.global.b32 [%rd2+{4 * n}], {name};" for n, name in enumerate(sums)] + ["ret;"]
     head = (
         ".version 8.5\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 a, .param .u64 b, .param .u64 c)"
@@ -92,26 +92,26 @@ def product(
         ("m16n8k32", "e4m3", 32),
     ],
 )
-def test_mma(shape: str, kind: str, depth: int, negated: bool) -> None:
+def test_mma_equals_matmul(shape: str, kind: str, depth: int, negated: bool) -> None:
     sign = -1 if negated else 1
     if kind in ("s8", "u8"):
         low, high = (-128, 128) if kind == "s8" else (0, 256)
         a, b = (torch.randint(low, high, size, dtype=DTYPES[kind]) for size in ((16, depth), (depth, 8)))
         c = RNG.integers(-1000, 1000, (16, 8), np.int32)
-        got = product(shape, kind, "s32", *fragments(a, b), c, negated=negated)
+        got = run_mma(shape, kind, "s32", *fragments(a, b), c, negated=negated)
         assert (got == sign * (a.int().numpy() @ b.int().numpy()) + c).all()
         return
     a, b = (torch.randn(size).to(DTYPES[kind]) for size in ((16, depth), (depth, 8)))
     if kind == "tf32":  # the hardware reads 19 of the 32 bits
         a, b = ((x.view(torch.int32) & ~0x1FFF).view(torch.float32) for x in (a, b))
     c = RNG.standard_normal((16, 8)).astype(np.float32)
-    got = product(shape, kind, "f32", *fragments(a, b), c, negated=negated)
+    got = run_mma(shape, kind, "f32", *fragments(a, b), c, negated=negated)
     expected = sign * (a.double().numpy() @ b.double().numpy()) + c
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_negation_flips_the_sign_of_every_factor() -> None:
-    """The accumulator is float16 as well, of which a register has two; of 8-bit factors it has four."""
+    """A register holds four 8-bit factors, and two elements of the float16 accumulator."""
     text = """.version 8.4
 .target sm_90
 .address_size 64
@@ -124,19 +124,20 @@ def test_negation_flips_the_sign_of_every_factor() -> None:
 
 
 def truncated_sum(c: Array, a: Array, b: Array) -> Array:
-    """Add products as a tensor core of an H200 does: aligned to the largest power of two, and truncated."""
+    """Add products like a tensor core of an H200, which aligns them to the largest power of two and truncates."""
     products = a[:, :, None] * b[None]
     powers = np.frexp(a)[1][:, :, None] + np.frexp(b)[1][None] - 2
     powers[products == 0] = -2000
     power = np.maximum(powers.max(1), np.where(c == 0, -2000, np.frexp(c)[1] - 1))
+    # The tensor core drops the bits of each term below 2**(power - 25), and those of the total below a float32.
     unit = np.exp2(np.maximum(power, -900) - 25.0)
     total = unit * (np.trunc(c / unit) + np.trunc(products / unit[:, None]).sum(1))
     fraction, exponent = np.frexp(total)
-    kept: Array = np.ldexp(np.trunc(np.ldexp(fraction, 24)), exponent - 24)
-    return kept
+    truncated: Array = np.ldexp(np.trunc(np.ldexp(fraction, 24)), exponent - 24)
+    return truncated
 
 
-# Shape, type of the operands, and k of each mma whose sums are float32.
+# The shape, the type of the operands, and k of each mma with a float32 accumulator.
 SUMS = [
     ("m16n8k8", "f16", 8),
     ("m16n8k16", "f16", 16),
@@ -149,21 +150,22 @@ SUMS = [
 
 @pytest.mark.parametrize(("shape", "kind", "depth"), SUMS)
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 300.0])
-def test_mma_truncates_its_sums(shape: str, kind: str, depth: int, scale: float) -> None:
+def test_mma_truncates_like_an_h200(shape: str, kind: str, depth: int, scale: float) -> None:
     a, b = (torch.randn(size).to(DTYPES[kind]) for size in ((16, depth), (depth, 8)))
     if kind == "tf32":
         a, b = ((x.view(torch.int32) & ~0x1FFF).view(torch.float32) for x in (a, b))
     c = (scale * RNG.standard_normal((16, 8))).astype(np.float32)
-    left, right = a.double().numpy(), b.double().numpy()
-    if kind == "e4m3":  # Hopper converts to float16, and multiplies first the lower halves of registers, then the upper
+    a_values, b_values = a.double().numpy(), b.double().numpy()
+    # Hopper converts e4m3 to float16. It multiplies the lower halves of the registers first, then the upper halves.
+    if kind == "e4m3":
         expected: Array = np.zeros((16, 8))
         for half in range(2):
-            chosen = [k for k in range(depth) if k % 4 // 2 == half]
-            expected = truncated_sum(expected, left[:, chosen], right[chosen])
+            ks = [k for k in range(depth) if k % 4 // 2 == half]
+            expected = truncated_sum(expected, a_values[:, ks], b_values[ks])
         expected = c + expected.astype(np.float32)
     else:
-        expected = truncated_sum(c.astype(np.float64), left, right)
-    got = product(shape, kind, "f32", *fragments(a, b), c)
+        expected = truncated_sum(c.astype(np.float64), a_values, b_values)
+    got = run_mma(shape, kind, "f32", *fragments(a, b), c)
     assert (got == expected.astype(np.float32)).all()
 
 
@@ -172,7 +174,7 @@ def test_mma_truncates_its_sums(shape: str, kind: str, depth: int, scale: float)
     not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9, reason="the model is Hopper's"
 )
 @pytest.mark.parametrize(("shape", "kind", "depth"), SUMS)
-def test_mma_adds_as_a_hopper_gpu_does(shape: str, kind: str, depth: int) -> None:
+def test_mma_equals_a_hopper_gpu(shape: str, kind: str, depth: int) -> None:
     from warpcheck.frontends import cuda
 
     a, b = (torch.randn(size).to(DTYPES[kind]) for size in ((16, depth), (depth, 8)))
@@ -196,33 +198,34 @@ def test_mma_adds_as_a_hopper_gpu_does(shape: str, kind: str, depth: int) -> Non
     on_gpu = [torch.from_numpy(np.ascontiguousarray(x).view(np.int32)).cuda() for x in (of_a, of_b)]
     sums = torch.from_numpy(c.copy()).cuda()
     cuda.Kernel("sums.cu", source, "sums")[1, 32](*on_gpu, sums)
-    assert (sums.cpu().numpy() == product(shape, kind, "f32", of_a, of_b, c)).all()
+    assert (sums.cpu().numpy() == run_mma(shape, kind, "f32", of_a, of_b, c)).all()
 
 
-def test_mma_adds_less_than_a_unit_to_one_and_keeps_one() -> None:
-    """Measured on an H200: 1 plus 0.75 units in the last place is 1 by mma.sync, and rounds up by FFMA."""
-    a, b = torch.zeros(16, 16, dtype=torch.bfloat16), torch.zeros(16, 8, dtype=torch.bfloat16)
+def test_mma_drops_a_fraction_of_the_last_place() -> None:
+    """On an H200, mma.sync returns 1 for 1 plus 0.75 units in the last place, and FFMA rounds up."""
+    a = torch.zeros(16, 16, dtype=torch.bfloat16)
+    b = torch.zeros(16, 8, dtype=torch.bfloat16)
     a[:, 0], b[0] = 0.75, 2.0**-23
-    got = product("m16n8k16", "bf16", "f32", *fragments(a, b), np.ones((16, 8), np.float32))
+    got = run_mma("m16n8k16", "bf16", "f32", *fragments(a, b), np.ones((16, 8), np.float32))
     assert (got == 1).all()
-    got = product("m16n8k16", "bf16", "f32", *fragments(a, b), np.full((16, 8), -1, np.float32))
+    got = run_mma("m16n8k16", "bf16", "f32", *fragments(a, b), np.full((16, 8), -1, np.float32))
     assert (got == np.float32(-1 + 2.0**-23)).all(), "truncation is toward zero"
 
 
-def test_mma_that_saturates() -> None:
+def test_mma_with_satfinite_saturates() -> None:
     a, b = (torch.randint(-128, 128, size, dtype=torch.int8) for size in ((16, 32), (32, 8)))
     c = RNG.choice(np.array([-(1 << 31), -5, (1 << 31) - 1], np.int32), (16, 8))
     exact = a.long().numpy() @ b.long().numpy() + c
-    got = product("m16n8k32", "s8", "s32", *fragments(a, b), c, satfinite=".satfinite")
+    got = run_mma("m16n8k32", "s8", "s32", *fragments(a, b), c, satfinite=".satfinite")
     assert (got == exact.clip(-(1 << 31), (1 << 31) - 1)).all()
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("old", [False, True])
-def test_ldmatrix(run: Run, count: int, transposed: bool, old: bool) -> None:
+@pytest.mark.parametrize("old_syntax", [False, True])
+def test_ldmatrix(run: Run, count: int, transposed: bool, old_syntax: bool) -> None:
     trans = ".trans" * transposed
-    form = f"x{count}{trans}.m8n8" if old else f"m8n8.x{count}{trans}"
+    variant = f"x{count}{trans}.m8n8" if old_syntax else f"m8n8.x{count}{trans}"
     registers = ", ".join(f"%{n}" for n in range(count))
     outputs = ", ".join(f'"=r"(r[{n}])' for n in range(count))
     source = f"""__global__ void kernel(const unsigned short* a, unsigned int* b) {{
@@ -230,26 +233,26 @@ def test_ldmatrix(run: Run, count: int, transposed: bool, old: bool) -> None:
         for (int k = threadIdx.x; k < {64 * count}; k += 32) s[k] = a[k];
         __syncthreads();
         unsigned int from = __cvta_generic_to_shared(s + threadIdx.x % {8 * count} * 8), r[4];
-        asm volatile("ldmatrix.sync.aligned.{form}.shared.b16 {{{registers}}}, [%{count}];"
+        asm volatile("ldmatrix.sync.aligned.{variant}.shared.b16 {{{registers}}}, [%{count}];"
             : {outputs} : "r"(from));
         for (int k = 0; k < {count}; k++) b[threadIdx.x * {count} + k] = r[k];
     }}"""
     a = RNG.integers(0, 1 << 16, (count, 8, 8)).astype(np.uint16)
     b = aligned((32, count), np.uint32)
-    counted = run(source, 1, 32, np.ascontiguousarray(a), b)
+    report = run(source, 1, 32, np.ascontiguousarray(a), b)
     expected = a.transpose(0, 2, 1) if transposed else a
     for lane in range(32):
         group, thread = divmod(lane, 4)
         pairs = expected[:, group, 2 * thread : 2 * thread + 2].astype(np.uint32)
         assert (b[lane] == pairs[:, 0] | pairs[:, 1] << 16).all()
-    load = counted.totals  # NVRTC 13.0 and 13.5 number the lines of a long asm statement differently
+    load = report.totals  # NVRTC 13.0 and 13.5 number the lines of a long asm statement differently
     assert (load.shared_load_requests, load.shared_load_wavefronts) == (1, count)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_stmatrix(count: int, transposed: bool) -> None:
-    """PTX ISA manual, section 9.7.14.5.16: the inverse of ldmatrix. It needs sm_90."""
+    """stmatrix is the inverse of ldmatrix, and needs sm_90 (PTX ISA manual, 9.7.14.5.16)."""
     trans = ".trans" * transposed
     registers = ", ".join(f"%{n + 1}" for n in range(count))
     values = ", ".join(f'"r"(r[{n}])' for n in range(count))
@@ -266,13 +269,13 @@ def test_stmatrix(count: int, transposed: bool) -> None:
     b = aligned((count, 8, 8), np.uint16)
     binary = nvrtc.compile_kernel(source, "test.cu", "kernel", "compute_90a")
     buffers = [buffer("a", a), buffer("b", b)]
-    counted = simt.load(binary.ptx).launch(
+    report = simt.load(binary.ptx).launch(
         binary.mangled, grid=(1,), block=(32,), args=[a.ctypes.data, b.ctypes.data], buffers=buffers
     )
     expected = a.reshape(8, 4, count, 2).transpose(2, 0, 1, 3).reshape(count, 8, 8)
     assert (b == (expected.transpose(0, 2, 1) if transposed else expected)).all()
-    assert counted.totals.shared_store_requests == 1
-    assert counted.totals.shared_store_wavefronts == count
+    assert report.totals.shared_store_requests == 1
+    assert report.totals.shared_store_wavefronts == count
 
 
 def test_movmatrix_transposes(run: Run) -> None:
@@ -285,7 +288,7 @@ def test_movmatrix_transposes(run: Run) -> None:
     assert (b == a.T).all()
 
 
-def test_asynchronous_copies_in_stages(run: Run) -> None:
+def test_cp_async_in_stages(run: Run) -> None:
     source = """__global__ void kernel(const float4* a, float4* b, int tiles) {
         __shared__ float4 s[3][64];
         int t = threadIdx.x;
@@ -305,14 +308,15 @@ def test_asynchronous_copies_in_stages(run: Run) -> None:
             fetch(tile + 2);
         }
     }"""
-    a, b = aligned((5, 64, 4)), aligned((5, 64, 4))
+    a = aligned((5, 64, 4))
+    b = aligned((5, 64, 4))
     a[...] = RNG.standard_normal(a.shape)
     run(source, 1, 64, a, b, 5)
     assert (b == a[:, ::-1]).all()
 
 
 @pytest.mark.parametrize("tail", [1, 2, 4, 7, 16])
-def test_a_partial_copy_reads_no_further_than_it_says_and_zeroes_the_rest(run: Run, tail: int) -> None:
+def test_a_partial_cp_async_fills_the_rest_with_zeros(run: Run, tail: int) -> None:
     source = """__global__ void kernel(const char* a, float4* b, int n) {
         __shared__ float4 s[32];
         int t = threadIdx.x, bytes = min(max(n - 16 * t, 0), 16);
@@ -322,14 +326,15 @@ def test_a_partial_copy_reads_no_further_than_it_says_and_zeroes_the_rest(run: R
         asm volatile("cp.async.wait_all;");
         b[t] = s[t];
     }"""
-    a, b = aligned(13 * 16 + tail, np.uint8), aligned(32 * 16, np.uint8)
+    a = aligned(13 * 16 + tail, np.uint8)
+    b = aligned(32 * 16, np.uint8)
     a[...] = RNG.integers(1, 256, a.size)
     run(source, 1, 32, a, b, a.size)
     assert (b[: a.size] == a).all()
     assert (b[a.size :] == 0).all()
 
 
-def test_a_copy_can_ignore_its_source(run: Run) -> None:
+def test_cp_async_with_ignore_src_writes_zeros(run: Run) -> None:
     source = """__global__ void kernel(const float4* a, float4* b, int n) {
         __shared__ float4 s[32];
         int t = threadIdx.x;
@@ -339,7 +344,8 @@ def test_a_copy_can_ignore_its_source(run: Run) -> None:
         asm volatile("cp.async.wait_all;");
         b[t] = s[t];
     }"""
-    a, b = aligned((13, 4)), aligned((32, 4))
+    a = aligned((13, 4))
+    b = aligned((32, 4))
     a[...] = RNG.standard_normal(a.shape)
     run(source, 1, 32, a, b, len(a))
     assert (b[: len(a)] == a).all()

@@ -1,4 +1,4 @@
-"""Tensor maps: the bytes of the driver's, what they say, and what the driver refuses."""
+"""Test the encoding of tensor maps, and the arguments that the driver rejects."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from warpcheck.tensor_map import ELEMENT_TYPES, TensorMap, encode_tiled
 F16 = ELEMENT_TYPES[6]
 
 
-def test_the_fields_of_a_matrix_of_halves() -> None:
-    found = encode_tiled(6, 0x7F0012345600, [4096, 512], [8192], [64, 128], [1, 1], 0, 3, 2)
-    address, flags, stride, *_, columns, rows = struct.unpack_from("<QII3I1I2I", found)
+def test_the_encoded_fields_of_a_half_precision_matrix() -> None:
+    encoded = encode_tiled(6, 0x7F0012345600, [4096, 512], [8192], [64, 128], [1, 1], 0, 3, 2)
+    address, flags, stride, *_, columns, rows = struct.unpack_from("<QII3I1I2I", encoded)
     assert (address, stride, columns, rows) == (0x7F0012345600, 8192 >> 4, 4095, 511)
+    # The rank minus 1, the element type, the swizzle, and the L2 promotion.
     assert flags == 1 << 4 | 6 << 7 | 3 << 13 | 2 << 17
-    assert struct.unpack_from("<II", found, 52) == (63 << 24, 127)
+    assert struct.unpack_from("<II", encoded, 52) == (63 << 24, 127)
 
 
 @pytest.mark.parametrize("kind", ELEMENT_TYPES, ids=lambda kind: kind.name)
-def test_a_map_says_what_it_was_made_of(kind: object) -> None:
+def test_decoding_an_encoded_map_returns_it(kind: object) -> None:
     assert isinstance(kind, type(F16))
     strides = (1 << 39, 16, (1 << 40) - 16, 4096)
     tensor = TensorMap(
@@ -30,24 +31,24 @@ def test_a_map_says_what_it_was_made_of(kind: object) -> None:
     )
     for rank in range(1, 6):
         shape = (tensor.extents, tensor.box, tensor.steps)
-        extents, box, steps = (one[:rank] for one in shape)
+        extents, box, steps = (values[:rank] for values in shape)
         shorter = replace(tensor, extents=extents, strides=strides[: rank - 1], box=box, steps=steps)
         assert TensorMap.decode(shorter.encode()) == shorter
         assert len(shorter.encode()) == 128
 
 
-def test_an_element_stride_lets_a_copy_take_fewer() -> None:
+def test_element_strides_reduce_the_elements_of_a_box() -> None:
     assert TensorMap(F16, 256, (64, 64), (128,), (16, 7), (2, 3)).counts == (16, 3)
 
 
 @pytest.mark.parametrize("content", [bytes(128), b"\xff" * 128])
-def test_other_bytes_are_no_map(content: bytes) -> None:
+def test_decoding_other_bytes_is_an_error(content: bytes) -> None:
     with pytest.raises(ValueError, match="no tensor map"):
         TensorMap.decode(content)
 
 
-RIGHT: dict[str, Any] = {"address": 1 << 20, "extents": [64, 32], "strides": [128], "box": [32, 8], "steps": [1, 1]}
-WRONG: dict[str, dict[str, Any]] = {
+VALID: dict[str, Any] = {"address": 1 << 20, "extents": [64, 32], "strides": [128], "box": [32, 8], "steps": [1, 1]}
+INVALID: dict[str, dict[str, Any]] = {
     "globalAddress 0x100008 is not a multiple of 16": {"address": 0x100008},
     r"globalDim\[1\] is 0": {"extents": [64, 0]},
     r"globalDim\[0\] is 4294967297": {"extents": [(1 << 32) + 1, 1]},
@@ -77,7 +78,7 @@ WRONG: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("rule", WRONG)
-def test_the_driver_refuses(rule: str) -> None:
+@pytest.mark.parametrize("rule", INVALID)
+def test_encoding_invalid_arguments_is_an_error(rule: str) -> None:
     with pytest.raises(ValueError, match="CUDA_ERROR_INVALID_VALUE: .*" + rule):
-        encode_tiled(**({"data_type": 6} | RIGHT | WRONG[rule]))
+        encode_tiled(**({"data_type": 6} | VALID | INVALID[rule]))

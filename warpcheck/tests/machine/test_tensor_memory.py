@@ -1,6 +1,6 @@
-"""tcgen05: products of every kind, major and swizzle, and the shapes of ld and st, as PTX ISA manual, 9.7.16, has them.
+"""Test tcgen05: products of every kind, major, and swizzle, and the shapes of ld and st (PTX ISA manual, 9.7.16).
 
-The manual is the only witness: nothing here was compared with a GPU.
+The manual is the only source. Nothing here has been compared with a GPU.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from warpcheck.errors import Unsupported
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(10)
 SHARED = 32 << 10
-B_AT = 16 << 10
+B_OFFSET = 16 << 10
 MODES = {0: 0, 1: 2, 2: 4, 3: 6}  # swizzle modes of wgmma (128, 64, 32 bytes), as tcgen05 has them
-ATOMS_OF_32 = 4  # of 128 bytes in atoms of 32 bytes, which wgmma does not have
+ATOMS_OF_32 = 4  # the 128-byte swizzle with atoms of 32 bytes, which wgmma does not have
 KINDS = {"f16": "f16", "bf16": "f16", "tf32": "tf32", "e4m3": "f8f6f4", "e5m2": "f8f6f4", "s8": "i8", "u8": "i8"}
 CODES = {"f16": 0, "bf16": 1, "tf32": 2, "e4m3": 0, "e5m2": 1, "u8": 0, "s8": 1}
 D_CODES = {"f16": 0, "f32": 1, "s32": 2}
-A_COLUMN = 256  # of A in tensor memory
+A_COLUMN = 256  # the first column of A in tensor memory
 
 
 @dataclass(frozen=True)
 class Case:
-    """One tcgen05.mma: A in tensor memory where its swizzle mode is None, modes as ``place_bits`` has them."""
+    """One tcgen05.mma. A is in tensor memory if its swizzle mode is None. Modes are those of ``place_bits``."""
 
     m: int
     n: int
@@ -59,7 +59,7 @@ class Case:
 
     @property
     def lanes(self) -> Array:
-        """The lane of each row of D."""
+        """Return the lane of each row of D."""
         rows = np.arange(self.m)
         return rows if self.m == 128 else rows // 16 * 32 + rows % 16 + self.lane
 
@@ -181,49 +181,59 @@ ret;
 
 
 def place(bits: Array, mode: int, major: int, start: int, image: Array) -> int:
-    """Put a matrix (mn, k) into shared memory; return its descriptor for tcgen05."""
+    """Put a matrix (mn, k) into shared memory, and return its descriptor for tcgen05."""
     if mode == ATOMS_OF_32:
         return place_in_atoms(bits, start, image)
-    of_wgmma = place_bits(bits, mode, major, start, image)
-    return of_wgmma & (1 << 46) - 1 | 1 << 46 | MODES[mode] << 61
+    wgmma_descriptor = place_bits(bits, mode, major, start, image)
+    return wgmma_descriptor & (1 << 46) - 1 | 1 << 46 | MODES[mode] << 61
 
 
 def place_in_atoms(bits: Array, start: int, image: Array) -> int:
-    """The same for an MN-major matrix: k in fours of 128 bytes, whose bits 5 and 6 change with bits 7 and 8."""
+    """Put an MN-major matrix into shared memory with the swizzle in atoms of 32 bytes.
+
+    Four k are 128 bytes, whose address bits 5 and 6 change with bits 7 and 8.
+    """
     size = bits.itemsize
-    width, lead, stride = 128 // size, 512 * (bits.shape[1] // 4), 512
+    width = 128 // size
+    lead = 512 * (bits.shape[1] // 4)
+    stride = 512
     for mn in range(bits.shape[0]):
         for k in range(bits.shape[1]):
-            at = start + mn % width * size + mn // width * lead + k % 4 * 128 + k // 4 * stride
-            at ^= (at >> 7 & 3) << 5
-            image[at : at + size] = bits[mn : mn + 1, k : k + 1].reshape(-1).view(np.uint8)
+            offset = start + mn % width * size + mn // width * lead + k % 4 * 128 + k // 4 * stride
+            offset ^= (offset >> 7 & 3) << 5
+            image[offset : offset + size] = bits[mn : mn + 1, k : k + 1].reshape(-1).view(np.uint8)
     descriptor: int = start >> 4 | lead >> 4 << 16 | stride >> 4 << 32 | 1 << 46 | 1 << 61
     return descriptor
 
 
 def as_words(values: Array, to: str) -> Array:
-    """Numbers as the 32-bit cells of D: a float16 in the lower half."""
+    """Return numbers as the 32-bit cells of D. A float16 is in the lower half."""
     if to == "f16":
         return values.astype(np.float16).view(np.uint16).astype(np.uint32)
     return values.astype({"f32": np.float32, "s32": np.int32}[to]).view(np.uint32)
 
 
-NEGATED = [CASES[0], CASES[3], CASES[7], CASES[9], CASES[11]]  # an operand of each kind, also in tensor memory
+# The negated cases have operands of every floating-point kind, and one has A in tensor memory.
+NEGATED = [CASES[0], CASES[3], CASES[7], CASES[9], CASES[11]]
 
 
 @pytest.mark.parametrize(
     ("case", "negated"),
     [*((case, False) for case in CASES), *((case, True) for case in NEGATED)],
-    ids=lambda one: (
-        f"{one.kind}-{one.to}-m{one.m}-n{one.n}-{one.a_mode}" if isinstance(one, Case) else one * "opposite"
+    ids=lambda value: (
+        f"{value.kind}-{value.to}-m{value.m}-n{value.n}-{value.a_mode}"
+        if isinstance(value, Case)
+        else value * "opposite"
     ),
 )
-def test_products(case: Case, negated: bool) -> None:
+def test_tcgen05_mma_equals_matmul(case: Case, negated: bool) -> None:
     low = 0 if "u8" in (case.kind, case.b_kind) else -4
     a, b = (RNG.integers(low, 5, (rows, case.depth)) for rows in (case.m, case.n))
     old = 8 * RNG.integers(-5, 5, (case.m, case.n))
-    image, registers, d = aligned(SHARED, np.uint8), aligned((128, 8), np.uint32), aligned((128, case.n), np.uint32)
-    descriptors = [0, place(encode(b, case.b_kind or case.kind), case.b_mode, case.b_major, B_AT, image)]
+    image = aligned(SHARED, np.uint8)
+    registers = aligned((128, 8), np.uint32)
+    d = aligned((128, case.n), np.uint32)
+    descriptors = [0, place(encode(b, case.b_kind or case.kind), case.b_mode, case.b_major, B_OFFSET, image)]
     if case.a_mode is None:
         registers[case.lanes] = encode(a, case.kind).view(np.uint32)
     else:
@@ -247,7 +257,7 @@ def test_products(case: Case, negated: bool) -> None:
     np.testing.assert_array_equal(d, expected)
 
 
-# Registers of a lane, and the row and column of each (9.7.16.2.3.1); 16x32bx2 has a distance of 8.
+# The number of registers per lane, and the row and column of each (9.7.16.2.3.1). 16x32bx2 has an offset of 8.
 SHAPES: dict[str, tuple[int, Callable[[int, int], tuple[int, int]]]] = {
     "32x32b.x4": (4, lambda lane, r: (lane, r)),
     "16x64b.x4": (4, lambda lane, r: (lane // 4 + 8 * (lane % 2), lane // 2 % 2 + 2 * r)),
@@ -285,8 +295,9 @@ ret;
 
 
 def move(store: str, stored: int, load: str, loaded: int, pack: bool = False) -> tuple[Array, Array]:
-    """Store what each thread has by one shape, load it by another one; return both as (thread, register)."""
-    x, y = aligned((64, 16), np.uint32), aligned((64, 16), np.uint32)
+    """Store registers in one shape, and load them in another. Return both as (thread, register)."""
+    x = aligned((64, 16), np.uint32)
+    y = aligned((64, 16), np.uint32)
     x[:] = np.arange(x.size).reshape(x.shape) + (1 << 20)
     body = "".join(f"ld.global.b32 %v{j}, [%rd1+{4 * j}];\n" for j in range(stored))
 
@@ -311,7 +322,7 @@ def move(store: str, stored: int, load: str, loaded: int, pack: bool = False) ->
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_load_finds_each_cell_where_its_shape_has_it(shape: str) -> None:
+def test_tcgen05_ld_returns_the_cells_of_its_shape(shape: str) -> None:
     count, position = SHAPES[shape]
     x, y = move("32x32b.x16", 16, shape, count)
     for thread in range(64):
@@ -321,13 +332,13 @@ def test_a_load_finds_each_cell_where_its_shape_has_it(shape: str) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_store_puts_each_register_where_a_load_of_its_shape_finds_it(shape: str) -> None:
+def test_tcgen05_ld_inverts_tcgen05_st(shape: str) -> None:
     count, _ = SHAPES[shape]
     x, y = move(shape, count, shape, count)
     np.testing.assert_array_equal(y[:, :count], x[:, :count])
 
 
-def test_a_packed_load_has_the_lower_halves_of_two_columns() -> None:
+def test_a_packed_load_returns_the_lower_halves_of_two_columns() -> None:
     x, y = move("32x32b.x16", 16, "32x32b.x8", 8, pack=True)
     halves = x & 0xFFFF
     np.testing.assert_array_equal(y[:, :8], halves[:, ::2] | halves[:, 1::2] << 16)
@@ -353,7 +364,7 @@ tcgen05.wait::ld.sync.aligned;
 
 
 def shift_source(quarter: int, column: int) -> str:
-    """Return a kernel that stores 16 words of each thread, shifts 8 of them in one quarter, and loads all."""
+    """Return a kernel that stores 16 words per thread, shifts 8 of them in one quarter, and loads all."""
     registers = "{" + ", ".join(f"%v{j}" for j in range(16)) + "}"
     body = "".join(f"ld.global.b32 %v{j}, [%rd1+{4 * j}];\n" for j in range(16))
     body += SHIFT.format(registers=registers, start=(32 * quarter << 16) + column)
@@ -363,8 +374,9 @@ def shift_source(quarter: int, column: int) -> str:
 
 @pytest.mark.parametrize("reverse", [0, 1, 1_000_003])
 @pytest.mark.parametrize(("quarter", "column"), [(0, 0), (1, 0), (1, 8), (0, 3)])
-def test_a_shift_moves_32_bytes_of_a_warps_lanes_by_one(quarter: int, column: int, reverse: int) -> None:
-    x, y = aligned((64, 16), np.uint32), aligned((64, 16), np.uint32)
+def test_tcgen05_shift_moves_32_bytes_to_the_previous_lane(quarter: int, column: int, reverse: int) -> None:
+    x = aligned((64, 16), np.uint32)
+    y = aligned((64, 16), np.uint32)
     x[:] = np.arange(x.size).reshape(x.shape) + (1 << 20)
     simt.load(shift_source(quarter, column)).launch(
         "k",
@@ -389,12 +401,12 @@ UNSUPPORTED = {
 
 
 @pytest.mark.parametrize("instruction", UNSUPPORTED)
-def test_what_is_not_supported_is_named(instruction: str) -> None:
+def test_unsupported_instructions_are_named(instruction: str) -> None:
     with pytest.raises(Unsupported, match=UNSUPPORTED[instruction]):
         simt.load(MOVE.format(body=instruction)).launch("k", grid=(1,), block=(64,), args=[0, 0])
 
 
-def test_integers_cannot_be_negated() -> None:
+def test_negating_an_integer_product_is_unsupported() -> None:
     with pytest.raises(Unsupported, match=r"negated tcgen05\.mma of integers"):
         simt.load(source(next(case for case in CASES if case.kind == "s8"))).negated()
 
@@ -402,14 +414,14 @@ def test_integers_cannot_be_negated() -> None:
 @pytest.mark.parametrize(
     ("case", "depth"), [(CASES[0], 16), (CASES[9], 8), (CASES[13], 32)], ids=["f16", "tf32", "fp8"]
 )
-def test_a_product_is_counted_once_for_its_block(case: Case, depth: int) -> None:
-    """It is one instruction, not one for each lane, and what it reads is no shared load by threads."""
+def test_a_product_is_counted_once_per_block(case: Case, depth: int) -> None:
+    """The product is one instruction, not one per lane. Its operands are no shared loads by threads."""
     arrays = [aligned(SHARED, np.uint8), aligned((128, 8), np.uint32), aligned((128, case.n), np.uint32)]
     descriptors = [
         place(np.zeros((rows, 32), np.uint8), mode, major, start, arrays[0])
         for rows, mode, major, start in (
             (case.m, case.a_mode or 0, case.a_major, 0),
-            (case.n, case.b_mode, case.b_major, B_AT),
+            (case.n, case.b_mode, case.b_major, B_OFFSET),
         )
     ]
     line = (

@@ -1,4 +1,4 @@
-"""The advice with the faults that beginners make most often with TMA and mbarriers."""
+"""Test the advice in messages about the most common mistakes with TMA and mbarriers."""
 
 from __future__ import annotations
 

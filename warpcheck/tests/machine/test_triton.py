@@ -1,8 +1,6 @@
-"""Triton without a GPU: kernels compiled for sm_80 run on the PTX machine, each test in a process of its own.
+"""Run Triton kernels without a GPU: compiled for sm_80, on the PTX machine, each test in a process of its own.
 
-Triton's choice of a driver is made once in a process. Triton is imported once, by the process that forks them.
-
-One file: its programs are a table.
+Triton chooses its driver once per process. A fork server imports Triton once and forks the processes.
 """
 
 from __future__ import annotations
@@ -237,7 +235,7 @@ for dtype in (torch.bfloat16, torch.float16):
     assert caught.value.kind == simt.FaultKind.OUT_OF_BOUNDS
 """
 
-TOGETHER = """
+SAME_INSTRUCTION = """
 import pytest
 
 @triton.jit
@@ -407,7 +405,7 @@ for m, n, k in ((16, 16, 16), (32, 64, 16), (16, 16, 64)):
 """
 
 
-BESIDE = """
+DOT_AND_SUM = """
 import pytest
 from warpcheck import simulated_gpu
 from warpcheck.target import SM_80, SM_90A
@@ -507,25 +505,26 @@ BODIES = {
     "reduced_in_pairs": REDUCED,
     "in_place": IN_PLACE,
     "no_programs": NO_PROGRAMS,
-    "lanes_together": TOGETHER,
-    "a_dot_and_a_sum_of_one_block": BESIDE,
+    "lanes_together": SAME_INSTRUCTION,
+    "a_dot_and_a_sum_of_one_block": DOT_AND_SUM,
 }
 
 
-def run(script: Path, said: Path) -> None:
-    """Return the result of a process that runs `script`; its stderr goes to the file `said`."""
-    with said.open("w") as file:
+def run(script: Path, stderr_path: Path) -> None:
+    """Run a script in this process, with its stderr redirected to a file."""
+    with stderr_path.open("w") as file:
         os.dup2(file.fileno(), 2)
     runpy.run_path(str(script))
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
 def test_triton_on_the_cpu(tmp_path: Path, body: str) -> None:
-    script, said = tmp_path / "script.py", tmp_path / "said.txt"
+    script = tmp_path / "script.py"
+    stderr_path = tmp_path / "said.txt"
     script.write_text(PROLOGUE.strip() + "\n" + textwrap.dedent(body))
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["warpcheck.frontends.triton_ready", "warpcheck.simt"])
-    process = context.Process(target=run, args=(script, said))
+    process = context.Process(target=run, args=(script, stderr_path))
     process.start()
     process.join(timeout=250)
-    assert process.exitcode == 0, said.read_text()[-3000:]
+    assert process.exitcode == 0, stderr_path.read_text()[-3000:]

@@ -1,4 +1,4 @@
-"""The machine refuses an instruction that it does not have, by its name and its source line."""
+"""Test that the machine rejects unknown instructions with their name and source line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from warpcheck import simt
 from warpcheck.isa import is_known
 from warpcheck.ptx import Instruction
 
-REFUSED = [  # what later architectures have is refused in ptxas's words; see test_isa_availability
+# Instructions of later architectures are rejected in ptxas's words; test_isa_availability tests them.
+REFUSED = [
     "mad.hi.sat.s32 %r1, %r1, %r1, %r1;",
     "ld.global.b128 %rd1, [%rd1];",
     "atom.global.exch.b128 %rd1, [%rd1], %rd1;",
@@ -19,7 +20,7 @@ REFUSED = [  # what later architectures have is refused in ptxas's words; see te
 
 
 @pytest.mark.parametrize("statement", REFUSED)
-def test_a_form_that_is_not_known_is_named_with_its_line(statement: str) -> None:
+def test_an_unknown_variant_is_named_with_its_line(statement: str) -> None:
     text = f""".version 8.7
 .target sm_90a
 .address_size 64
@@ -48,7 +49,7 @@ barrier.sync.aligned barrier.cta.red.popc.aligned.u32 cvt.rni.ftz.s32.f32 cvt.sa
 
 
 @pytest.mark.parametrize("name", EMITTED.split())
-def test_forms_that_compilers_emit(name: str) -> None:
+def test_variants_that_compilers_emit_are_known(name: str) -> None:
     opcode, *modifiers = name.split(".")
     assert is_known(Instruction(opcode, tuple(modifiers), ()))
 

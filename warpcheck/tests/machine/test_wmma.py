@@ -1,4 +1,7 @@
-"""wmma, whose layout in registers is the machine's own, and whose accesses to memory are those of hardware."""
+"""Test wmma: values, and memory accesses as the hardware makes them.
+
+The layout of fragments in registers is unspecified in PTX, so the machine has its own.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,15 @@ DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "s8": torch.int8}
 
 
 def wmma_source(kind: str, out: str, b_layout: str, sizes: tuple[int, int, int]) -> str:
-    """PTX of one warp that multiplies one tile: a is row-major, b as ``b_layout`` says, c and d are row-major."""
+    """Return PTX in which one warp multiplies one tile.
+
+    a, c, and d are row-major. ``b_layout`` is the layout of b, "row" or "col".
+    """
+    # The registers per lane of A and B, which are 4 for all other types and shapes.
     words = {("f16", (16, 16, 16)): 8, ("f16", (32, 8, 16)): 8, ("bf16", (16, 16, 16)): 4, ("s8", (16, 16, 16)): 2}
     m, n, k = sizes
-    shape, count = f"m{m}n{n}k{k}", words.get((kind, sizes), 4)
+    shape = f"m{m}n{n}k{k}"
+    count = words.get((kind, sizes), 4)
     a, b, c = (", ".join(f"%{x}{j}" for j in range(number)) for x, number in (("a", count), ("b", count), ("c", 8)))
     types = f"{out}.{out}" if kind == "f16" else f"{out}.{kind}.{kind}.{out}"
     stride = n if b_layout == "row" else k
@@ -40,27 +48,32 @@ def wmma_source(kind: str, out: str, b_layout: str, sizes: tuple[int, int, int])
 @pytest.mark.parametrize(
     ("kind", "sizes"), [("f16", (16, 16, 16)), ("f16", (32, 8, 16)), ("bf16", (16, 16, 16)), ("s8", (16, 16, 16))]
 )
-def test_wmma(kind: str, sizes: tuple[int, int, int], b_layout: str) -> None:
+def test_wmma_multiplies_a_tile(kind: str, sizes: tuple[int, int, int], b_layout: str) -> None:
     m, n, k = sizes
     out = "s32" if kind == "s8" else "f32"
-    draw = torch.randn if kind != "s8" else lambda *size: torch.randint(-128, 128, size)
-    a, b = (draw(*size).to(DTYPES[kind]) for size in ((m, k), (k, n)))
-    c = draw(m, n).to(torch.int32 if kind == "s8" else torch.float32)
-    want = a.double() @ b.double() + c
-    given = b if b_layout == "row" else b.T.contiguous()
+    generate = torch.randn if kind != "s8" else lambda *size: torch.randint(-128, 128, size)
+    a, b = (generate(*size).to(DTYPES[kind]) for size in ((m, k), (k, n)))
+    c = generate(m, n).to(torch.int32 if kind == "s8" else torch.float32)
+    expected = a.double() @ b.double() + c
+    stored_b = b if b_layout == "row" else b.T.contiguous()
     buffers = [
         simt.Buffer(name, tensor.data_ptr(), tensor.nbytes, tensor.element_size())
-        for name, tensor in zip("abc", (a, given, c), strict=True)
+        for name, tensor in zip("abc", (a, stored_b, c), strict=True)
     ]
     module = simt.load(wmma_source(kind, out, b_layout, sizes))
     module.launch("k", grid=(1,), block=(32,), args=[buffer.address for buffer in buffers], buffers=buffers)
-    torch.testing.assert_close(c.double(), want, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(c.double(), expected, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize(("b_layout", "c_layout", "of_c"), [("row", "row", (4, 32)), ("col", "col", (8, 32))])
-def test_wmma_is_counted_as_hardware_accesses_memory(b_layout: str, c_layout: str, of_c: tuple[int, int]) -> None:
-    """ptxas makes of a load four of a word in each lane, in 8 rows, and of a store four of two floats in each lane; of
-    sums that lie by columns it stores one float at a time, 8 neighbors in each of 4 columns."""
+@pytest.mark.parametrize(("b_layout", "c_layout", "accesses_of_c"), [("row", "row", (4, 32)), ("col", "col", (8, 32))])
+def test_wmma_is_counted_as_hardware_accesses_memory(
+    b_layout: str, c_layout: str, accesses_of_c: tuple[int, int]
+) -> None:
+    """Compare requests and sectors with those of the instructions that ptxas generates.
+
+    ptxas turns a load into four loads of a word per lane, in 8 rows, and a store into four stores of two floats per
+    lane. A column-major accumulator is stored one float at a time, 8 neighbors in each of 4 columns.
+    """
     a, b = (torch.randn(16, 16).to(torch.bfloat16) for _ in range(2))
     c = torch.zeros(16, 16)
     buffers = [
@@ -72,18 +85,18 @@ def test_wmma_is_counted_as_hardware_accesses_memory(b_layout: str, c_layout: st
     )
     text = text.replace("d.sync.aligned.row", f"d.sync.aligned.{c_layout}")
     launch = simt.load(text).launch("k", grid=(1,), block=(32,), args=[x.address for x in buffers], buffers=buffers)
-    given = b if b_layout == "row" else b.T
-    want = a.float() @ given.float()
-    torch.testing.assert_close(c if c_layout == "row" else c.T, want, rtol=1e-5, atol=1e-4)
-    counted: dict[tuple[str, Access], tuple[int, int]] = {}
-    for one in launch.accesses:
-        requests, sectors = counted.get((one.buffer, one.access), (0, 0))
-        counted[one.buffer, one.access] = requests + one.requests, sectors + one.sectors
+    logical_b = b if b_layout == "row" else b.T
+    expected = a.float() @ logical_b.float()
+    torch.testing.assert_close(c if c_layout == "row" else c.T, expected, rtol=1e-5, atol=1e-4)
+    totals: dict[tuple[str, Access], tuple[int, int]] = {}
+    for access in launch.accesses:
+        requests, sectors = totals.get((access.buffer, access.access), (0, 0))
+        totals[access.buffer, access.access] = requests + access.requests, sectors + access.sectors
     operands = {("a", Access.LOAD): (4, 32), ("b", Access.LOAD): (4, 32)}
-    assert counted == {**operands, ("c", Access.LOAD): of_c, ("c", Access.STORE): of_c}
+    assert totals == {**operands, ("c", Access.LOAD): accesses_of_c, ("c", Access.STORE): accesses_of_c}
 
 
-def test_a_long_loop_of_wmma_needs_no_more_stack(run: Run) -> None:
+def test_a_long_loop_of_wmma_does_not_overflow_the_stack(run: Run) -> None:
     text = wmma_source("f16", "f32", "col", (16, 16, 16))
     start = text.index("    wmma.mma")
     end = text.index("\n", start)
@@ -92,7 +105,8 @@ def test_a_long_loop_of_wmma_needs_no_more_stack(run: Run) -> None:
     a, b, c = (aligned(256, dtype) for dtype in (np.float16, np.float16, np.float32))
     a[...], b[...] = 1, 1
     buffers = [buffer(name, array) for name, array in zip("abc", (a, b, c), strict=True)]
-    module, args = simt.load(text), [x.address for x in buffers]
+    module = simt.load(text)
+    args = [x.address for x in buffers]
     module.launch("k", grid=(1,), block=(32,), args=args, buffers=buffers)
     assert (c == 16 * 9000).all()
     module.negated().launch("k", grid=(1,), block=(32,), args=args, buffers=buffers)  # which has more instructions

@@ -1,4 +1,4 @@
-"""How faults are worded: which of two is reported, and what the kernel is called."""
+"""Test which of two faults is reported, and how messages name the kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warpcheck.runtime.symbols import source_name
 from warpcheck.simt import FaultKind
 
 
-def test_an_access_out_of_bounds_is_not_hidden_by_the_unwritten_memory_that_follows_from_it(run: Run) -> None:
+def test_out_of_bounds_is_reported_rather_than_the_earlier_uninitialized_read(run: Run) -> None:
     source = """__global__ void kernel(const float* a, float* c) {
         __shared__ float tile[256];
         int t = threadIdx.x;
@@ -44,14 +44,14 @@ SYMBOLS = {
 
 
 @pytest.mark.parametrize(("symbol", "name"), SYMBOLS.items())
-def test_a_symbol_is_named_as_in_the_source(symbol: str, name: str) -> None:
+def test_a_mangled_symbol_gets_its_name_in_the_source(symbol: str, name: str) -> None:
     assert source_name(symbol) == name
 
 
-def test_without_a_demangler_names_outside_of_namespaces_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_demangler_names_outside_namespaces_are_still_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(symbols, "_runtime", lambda: None)
-    read = [symbols.source_name.__wrapped__(symbol) for symbol in ("_Z7softmaxIfEvPT_", "_ZZ7softmaxIfEvPfE3red")]
-    assert read == ["softmax", "red"]
+    names = [symbols.source_name.__wrapped__(symbol) for symbol in ("_Z7softmaxIfEvPT_", "_ZZ7softmaxIfEvPfE3red")]
+    assert names == ["softmax", "red"]
 
 
 def test_a_fault_in_a_template_of_a_namespace_names_it(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""One wgmma as a kernel: matrices placed in shared memory as PTX ISA manual, section 9.7.15, lays them out."""
+"""Run one wgmma as a kernel, with matrices in shared memory as in PTX ISA manual, 9.7.15."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from machine.launching import aligned, buffer
 from warpcheck import simt
 
 __all__ = [
-    "B_AT",
+    "B_OFFSET",
     "DTYPES",
     "SHARED",
     "Array",
     "Case",
-    "draw",
+    "accumulator_registers",
     "fragments",
+    "generate_operands",
     "launch",
     "place_bits",
     "prepare",
     "source",
-    "sums_of",
 ]
 
 RNG = np.random.default_rng(7)
 Array = np.ndarray[Any, Any]
-SPANS = {0: 16, 1: 128, 2: 64, 3: 32}  # bytes of a row in a swizzle mode, as a descriptor has it
+SPANS = {0: 16, 1: 128, 2: 64, 3: 32}  # for each swizzle mode of a descriptor, the bytes of a row
 BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
 SHARED = 48 << 10
-B_AT = 16 << 10
+B_OFFSET = 16 << 10
 
 
 @dataclass(frozen=True)
 class Case:
-    """One wgmma: columns, types, swizzle modes and majors of A and B; A in registers where its mode is None."""
+    """One wgmma: columns, types, swizzle modes and majors of A and B. A is in registers if its mode is None."""
 
     n: int
     kind: str
@@ -56,12 +56,12 @@ class Case:
 
     @property
     def words(self) -> int:
-        """Registers of D."""
+        """Return the number of registers of D per thread."""
         return self.n // (4 if self.to == "f16" else 2)
 
 
 def encode(values: Array, kind: str) -> Array:
-    """Numbers as the bits of a type, in unsigned integers."""
+    """Return numbers as the bits of a type, in unsigned integers."""
     if kind == "tf32":
         return values.astype(np.float32).view(np.uint32)
     if kind == "bf16":
@@ -70,21 +70,21 @@ def encode(values: Array, kind: str) -> Array:
         return values.astype(np.float16).view(np.uint16)
     if kind == "e5m2":
         return (values.astype(np.float16).view(np.uint16) >> 8).astype(np.uint8)
-    if kind == "e4m3":  # small integers are the top bits of an f16, with another bias
+    if kind == "e4m3":  # small integers are the upper bits of an f16 with another exponent bias
         half = values.astype(np.float16).view(np.uint16).astype(int)
-        size = np.maximum((half & 0x7FFF) - (8 << 10), 0) >> 7
-        bits: Array = (half >> 8 & 0x80 | size).astype(np.uint8)
+        magnitude = np.maximum((half & 0x7FFF) - (8 << 10), 0) >> 7
+        bits: Array = (half >> 8 & 0x80 | magnitude).astype(np.uint8)
         return bits
     return values.astype(np.int64).astype(np.uint8)
 
 
 def place(matrix: Array, kind: str, mode: int, major: int, start: int, image: Array, base: int = 0) -> int:
-    """Put a matrix (mn, k) into shared memory; returns its descriptor, with the base offset ``base``."""
+    """Put a matrix (mn, k) into shared memory. Return its descriptor, with the base offset ``base``."""
     return place_bits(encode(matrix, kind), mode, major, start, image, base)
 
 
 def place_bits(bits: Array, mode: int, major: int, start: int, image: Array, base: int = 0) -> int:
-    """The same for elements as unsigned integers."""
+    """Put a matrix whose elements are unsigned integers into shared memory. Return its descriptor."""
     size, span, (rows, depth) = bits.itemsize, SPANS[mode], bits.shape
     tile = 16 // size
     if major:
@@ -95,22 +95,22 @@ def place_bits(bits: Array, mode: int, major: int, start: int, image: Array, bas
     for mn in range(rows):
         for k in range(depth):
             if major and mode:
-                at = mn % width * size + mn // width * lead + k % 8 * span + k // 8 * stride
+                offset = mn % width * size + mn // width * lead + k % 8 * span + k // 8 * stride
             elif major:
-                at = mn % tile * size + mn // tile * stride + k % 8 * 16 + k // 8 * lead
+                offset = mn % tile * size + mn // tile * stride + k % 8 * 16 + k // 8 * lead
             elif mode:
-                at = mn % 8 * span + mn // 8 * stride + k * size
+                offset = mn % 8 * span + mn // 8 * stride + k * size
             else:
-                at = mn % 8 * 16 + mn // 8 * stride + k // tile * lead + k % tile * size
-            at += start
-            at ^= ((at >> 7) - base & span // 16 - 1) << 4
-            image[at : at + size] = bits[mn : mn + 1, k : k + 1].reshape(-1).view(np.uint8)
+                offset = mn % 8 * 16 + mn // 8 * stride + k // tile * lead + k % tile * size
+            offset += start
+            offset ^= ((offset >> 7) - base & span // 16 - 1) << 4
+            image[offset : offset + size] = bits[mn : mn + 1, k : k + 1].reshape(-1).view(np.uint8)
     descriptor: int = start >> 4 | lead >> 4 << 16 | stride >> 4 << 32 | base << 49 | mode << 62
     return descriptor
 
 
 def source(case: Case, after: str = "", before: str = "wgmma.fence.sync.aligned;", wait: str = "") -> str:
-    """The kernel: shared memory from a, D from d and back; A in registers from c."""
+    """Return a kernel that fills shared memory from a, loads D from d and A's registers from c, and stores D."""
     sums = [f"%d{n}" for n in range(case.words)]
     from_registers = case.a_mode is None
     a = "{%a0, %a1, %a2, %a3}" if from_registers else "%rd7"
@@ -180,7 +180,7 @@ ret;
 
 
 def fragments(matrix: Array) -> Array:
-    """A's registers, a row for each of 128 threads."""
+    """Return the registers of A, a row per thread."""
     per_word = 4 // matrix.itemsize
     registers = np.empty((128, 4, per_word), matrix.dtype)
     for thread in range(128):
@@ -191,12 +191,13 @@ def fragments(matrix: Array) -> Array:
     return registers.reshape(128, -1).view(np.uint32)
 
 
-def sums_of(case: Case, d: Array) -> Array:
-    """D's registers, a row for each of 128 threads: a view that indexes (64, n)."""
-    thread, place = np.arange(128)[:, None], np.arange(64 * case.n // 128)[None]
-    row = thread // 32 * 16 + thread % 32 // 4 + 8 * (place // 2 % 2)
-    registers: Array = d[row, place // 4 * 8 + 2 * (thread % 4) + place % 2]
-    return registers
+def accumulator_registers(case: Case, d: Array) -> Array:
+    """Return the registers of D, a row per thread, as elements of d (64, n)."""
+    thread = np.arange(128)[:, None]
+    register = np.arange(64 * case.n // 128)[None]
+    row = thread // 32 * 16 + thread % 32 // 4 + 8 * (register // 2 % 2)
+    values: Array = d[row, register // 4 * 8 + 2 * (thread % 4) + register % 2]
+    return values
 
 
 DTYPES = {"f32": np.float32, "f16": np.float16, "s32": np.int32}
@@ -219,18 +220,19 @@ def launch(
     return module.launch("k", grid=(1,), block=(threads,), args=arguments, buffers=buffers)
 
 
-def draw(case: Case) -> tuple[Array, Array, Array]:
-    """Small integers, so that every sum is exact."""
+def generate_operands(case: Case) -> tuple[Array, Array, Array]:
+    """Return A, B, and D with small integers, so that every sum is exact."""
     low = 0 if "u8" in (case.kind, case.b_kind) else -4
     a, b = (RNG.integers(low, 5, shape) for shape in ((64, case.depth), (case.n, case.depth)))
     return a, b, RNG.integers(-50, 50, (64, case.n))
 
 
 def prepare(case: Case, a: Array, b: Array) -> tuple[Array, tuple[int, int], Array]:
-    image, registers = aligned(SHARED, np.uint8), aligned((128, 4), np.uint32)
+    image = aligned(SHARED, np.uint8)
+    registers = aligned((128, 4), np.uint32)
     descriptors = [
         0,
-        place(b, case.b_kind or case.kind, case.b_mode, case.b_major, B_AT + 128 * case.base, image, case.base),
+        place(b, case.b_kind or case.kind, case.b_mode, case.b_major, B_OFFSET + 128 * case.base, image, case.base),
     ]
     if case.a_mode is None:
         registers[:] = fragments(encode(a, case.kind))

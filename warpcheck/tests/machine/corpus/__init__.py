@@ -1,6 +1,7 @@
-"""Kernels of usual kinds, as people write them, that nothing was tuned for: ``a`` and ``c`` go in, ``b`` comes out.
+"""Ordinary kernels as people write them, for which nothing in the machine was tuned.
 
-The first line of each file says how it is launched. The comparison with the hardware measures the same kernels.
+Each kernel reads ``a`` and ``c`` and writes ``b``. The first line of its file declares the launch.
+`benchmarks.hardware` measures the same kernels on a GPU.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from machine.launching import aligned
 
 __all__ = ["KERNELS", "Usual", "inputs"]
 
-FLOATS, INTS = 1 << 18, 1 << 14
+FLOAT_COUNT = 1 << 18
+INT_COUNT = 1 << 14
 
 
 @dataclass(frozen=True)
 class Usual:
-    """A kernel of this folder, its launch, and the number that it is given."""
+    """A kernel of this folder, its launch, and its argument ``n``."""
 
     name: str
     source: str
@@ -31,19 +33,21 @@ class Usual:
 
 
 def inputs() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-    """The buffers of every launch: normal floats, integers of 16 bits, zeros."""
-    draw = np.random.default_rng(15)
-    a, c, b = aligned(FLOATS), aligned(INTS, np.int32), aligned(FLOATS)
-    a[:], c[:] = draw.standard_normal(FLOATS, np.float32), draw.integers(0, 1 << 16, INTS, np.int32)
+    """Return new buffers a, c, and b: normal floats, integers of 16 bits, and zeros."""
+    generator = np.random.default_rng(15)
+    a = aligned(FLOAT_COUNT)
+    c = aligned(INT_COUNT, np.int32)
+    b = aligned(FLOAT_COUNT)
+    a[:], c[:] = generator.standard_normal(FLOAT_COUNT, np.float32), generator.integers(0, 1 << 16, INT_COUNT, np.int32)
     return a, c, b
 
 
 def _read(path: Path) -> Usual:
     source = path.read_text()
-    found = re.match(r"// grid ([\d ]+), block ([\d ]+), n (\d+): ", source)
-    assert found, path
-    grid, block = (tuple(map(int, extents.split())) for extents in found.groups()[:2])
-    return Usual(path.stem, source, grid, block, int(found[3]))
+    header = re.match(r"// grid ([\d ]+), block ([\d ]+), n (\d+): ", source)
+    assert header, path
+    grid, block = (tuple(map(int, extents.split())) for extents in header.groups()[:2])
+    return Usual(path.stem, source, grid, block, int(header[3]))
 
 
 KERNELS = [_read(path) for path in sorted(Path(__file__).parent.glob("*.cu"))]
