@@ -2,9 +2,9 @@
 
 #include <cuda_bf16.h>
 
-constexpr int WARP = 32, WARPS = 8;  // of a block of multiply
+constexpr int WARP = 32, WARPS = 8;  // warps in a block of multiply
 constexpr int VECTOR = 8;            // bfloat16 values of 16 bytes
-constexpr int ROWS = 2;              // of w for each warp, which share the loads of h
+constexpr int ROWS = 2;              // rows of w per warp, which share the loads of h
 constexpr int AHEAD = 4;             // vectors of each row that each lane loads at once
 
 __device__ float warp_sum(float value) {
@@ -18,7 +18,7 @@ normalize(const __nv_bfloat16* x, const __nv_bfloat16* weight, float* h, int k, 
     __shared__ float sums[WARP];
     float sum = 0;
     for (int i = threadIdx.x; i < k; i += blockDim.x) {
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(weight + i));  // arrives while the block adds up
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(weight + i));  // arrives during the reduction
         sum += __bfloat162float(x[i]) * __bfloat162float(x[i]);
     }
     sum = warp_sum(sum);

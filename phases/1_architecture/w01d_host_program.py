@@ -1,4 +1,4 @@
-"""Host program: the addition that calls it from Python.
+"""Host program: an addition, called from Python.
 
 add_on_gpu in w01d_host_program.cu is the host code of a vector addition. It takes three arrays in host memory, with n
 float32 elements each, and computes out = x + y on the GPU:

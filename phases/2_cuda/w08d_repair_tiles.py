@@ -20,7 +20,7 @@ from kernelpath.lanes import cuda
 
 TILE = 16
 
-# Each "TODO" is for you to replace by the kind of the fault that the kernel has.
+# Replace each "TODO" with the kind of the kernel's fault.
 CAUSES = {
     "tile": "TODO",
     "ring": "TODO",

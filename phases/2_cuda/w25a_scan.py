@@ -29,6 +29,6 @@ def scan(x: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)
     n = x.numel()
     # TODO: choose a tile, and the number of tiles
-    # TODO: allocate what blocks tell each other, with torch.zeros; it must start from 0 in every call
+    # TODO: allocate the memory through which blocks communicate, with torch.zeros; it must be 0 in every call
     # TODO: cuda.kernel("w25a_scan.cu", "scan")[tiles, THREADS](x, out, status, next_tile, n)
     raise NotImplementedError("launch the kernel, then return out")

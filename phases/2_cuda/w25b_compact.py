@@ -23,6 +23,6 @@ from kernelpath.lanes import cuda
 def compact(x: torch.Tensor, out: torch.Tensor, count: torch.Tensor) -> None:
     n = x.numel()
     # TODO: choose a tile, and the number of tiles
-    # TODO: allocate what blocks tell each other, with torch.zeros; it must start from 0 in every call
+    # TODO: allocate the memory through which blocks communicate, with torch.zeros; it must be 0 in every call
     # TODO: cuda.kernel("w25b_compact.cu", "compact")[tiles, THREADS](x, out, count, status, next_tile, n)
     raise NotImplementedError("launch the kernel")

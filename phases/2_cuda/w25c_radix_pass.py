@@ -25,6 +25,6 @@ def radix_pass(keys: torch.Tensor, first: torch.Tensor, shift: int) -> torch.Ten
     out = torch.empty_like(keys)
     n = keys.numel()
     # TODO: choose a tile, and the number of tiles
-    # TODO: allocate what blocks tell each other, with torch.zeros; it must start from 0 in every call
+    # TODO: allocate the memory through which blocks communicate, with torch.zeros; it must be 0 in every call
     # TODO: cuda.kernel("w25c_radix_pass.cu", "radix_pass")[tiles, 256](keys, first, out, status, next_tile, n, shift)
     raise NotImplementedError("launch the kernel, then return out")

@@ -68,4 +68,4 @@ def gated(x: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Ten
 
 def gated_fused(x: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """Return the same as gated, in one kernel."""
-    return gated(x, scale, bias)  # TODO: without what breaks the graph, and without what Inductor cannot fuse
+    return gated(x, scale, bias)  # TODO: without the operations that break the graph or that Inductor cannot fuse

@@ -33,7 +33,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 def packed_attention(out_ptr, desc_q, desc_k, desc_v, cu_seqlens, sequences, heads, group, scale,
                      BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr):  # fmt: skip
     """Compute BLOCK_M queries of one head per program. All heads of a tile come before the next tile."""
-    # TODO: find the sequence and the tile of it, walk over its keys, store the rows that are of this sequence
+    # TODO: find the sequence and the tile in it, loop over its keys, store the rows that belong to the sequence
 
 
 def long_context(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:

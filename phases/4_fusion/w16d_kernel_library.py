@@ -29,7 +29,7 @@ benchmark, and the tests, with faults planted in the package. On a GPU, it compa
 with PyTorch's operators.
 """
 
-# TODO: the package is still to be written, in w16d_kernel_library/
+# TODO: write the package in w16d_kernel_library/
 
 import fused_kernels
 import torch

@@ -37,13 +37,13 @@ def address(table, rank, dtype: tl.constexpr):
 @triton.jit
 def meet(flags, rank, WORLD: tl.constexpr):
     """Wait for the same block on every rank. Afterward, each of them sees everything that the others wrote before."""
-    # TODO: all threads meet; tell the same block of every peer; wait for all of theirs; all threads meet
+    # TODO: a barrier for all threads; signal the same block of every peer; wait for their signals; a barrier again
 
 
 @triton.jit(do_not_specialize=["first"])
 def two_shot(x, out, staging, flags, first, octets, dtype: tl.constexpr, WORLD: tl.constexpr, BLOCK: tl.constexpr):
     rank = first + tl.program_id(1)
-    n = 8 * octets  # the compiler then knows that masks are alike for 16 bytes, and moves them at once
+    n = 8 * octets  # tells the compiler that masks are the same for 16 bytes, so it moves them at once
     chunk = tl.cdiv(n, 8 * WORLD) * 8
     # TODO: steps 1 to 4
 

@@ -12,7 +12,7 @@ __device__ void launch_dependent_grid() { asm volatile("griddepcontrol.launch_de
 // h = x * weight / sqrt(mean(x^2) + eps), in one block.
 extern "C" __global__ void __launch_bounds__(1024)
 normalize(const __nv_bfloat16* x, const __nv_bfloat16* weight, float* h, int k, float eps) {
-    // TODO: let the product begin, then compute h
+    // TODO: let the next launch start, then compute h
 }
 
 // y = W h, with a warp for each row of W, or for several rows.

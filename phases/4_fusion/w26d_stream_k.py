@@ -27,7 +27,7 @@ BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 64
 def multiply(a_ptr, b_ptr, M, N, K, off_m, off_n, first, last,
              BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):  # fmt: skip
     """Return the accumulators of one tile for the k-tiles from first to last - 1."""
-    # TODO: as matmul of week 11, for a part of k
+    # TODO: as in week 11's matmul, for a part of k
 
 
 @triton.jit
@@ -41,8 +41,8 @@ def stream_k_kernel(out_ptr, a_ptr, b_ptr, parts_ptr, counters_ptr, M, N, K,
                     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):  # fmt: skip
     """Compute this program's share of all k-tiles.
 
-    parts_ptr: Two tiles for each program. The first is for a share that starts in the middle of an output tile, and the
-    second for one that starts with the tile and ends before it. counters_ptr: a zero for each output tile.
+    parts_ptr: Two tiles for each program. The first is for a share that starts in the middle of the output tile, the
+    second for a share that has the tile's first k-tile but not its last. counters_ptr: a zero for each output tile.
     """
     # TODO: for each output tile in this program's share: multiply, store a part, count it, add if it is the last
 

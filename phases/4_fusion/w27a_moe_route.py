@@ -35,14 +35,14 @@ def choose_kernel(weights_ptr, chosen_ptr, counts_ptr, totals_ptr, logits_ptr, t
 @triton.jit(do_not_specialize=["blocks"])
 def scan_kernel(offsets_ptr, starts_ptr, counts_ptr, totals_ptr, blocks, experts,
                 BLOCKS: tl.constexpr, BLOCK_E: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
-    """For BLOCK_E experts, turn the counts of all blocks into the row at which each block begins to place."""
+    """For BLOCK_E experts, turn the counts of all blocks into the first row that each block assigns."""
     # TODO: scan down the columns of counts
 
 
 @triton.jit(do_not_specialize=["choices", "top_k"])
 def place_kernel(rows_ptr, source_ptr, chosen_ptr, starts_ptr, choices, experts, top_k, block_choices,
                  CHOICES: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
-    """Give each choice of a block its row: the block's first row of the expert, plus the earlier choices of it."""
+    """Compute the row of each choice of a block: the block's first row of the expert, plus its earlier choices."""
     # TODO: compare each choice with all choices of the block to count the earlier ones
 
 

@@ -38,7 +38,7 @@ def find_tile(tile, offsets_ptr, experts, BLOCK_M: tl.constexpr, EXPERTS: tl.con
 def grouped_kernel(out_ptr, x_ptr, w_ptr, source_ptr, offsets_ptr, experts, n, k, BLOCK_M: tl.constexpr,
                    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
     """Compute one tile of out. Neighboring tiles along axis 0 mostly have the same columns of the same weight."""
-    # TODO: as matmul of week 11, with gathered rows of x and the weight of one expert
+    # TODO: as in week 11's matmul, with gathered rows of x and the weight of one expert
 
 
 def grouped_gemm(x: torch.Tensor, w: torch.Tensor, source: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:

@@ -51,13 +51,13 @@ EPI_STAGES = 2
 def share_of(offsets, expert, before, num_n):
     """Return this block's share of an expert's tiles, and the rows of the expert.
 
-    Tiles are numbered consecutively across experts. A block takes those whose number is its index modulo the blocks.
+    Tiles are numbered consecutively across experts. A block takes those whose number modulo the blocks is its index.
 
     before: The number of tiles of the preceding experts. num_n: tiles in a row of tiles.
     Returns the block's first tile, counted from the expert's first one, the number of the expert's tiles, and the
     expert's first row and the end of its rows.
     """
-    # TODO: count the expert's tiles, and find the first one whose number is this block's index modulo the blocks
+    # TODO: count the expert's tiles, and find the first one whose number modulo the blocks is this block's index
 
 
 @cute.jit

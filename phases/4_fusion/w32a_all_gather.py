@@ -42,7 +42,7 @@ def address(table, rank, dtype: tl.constexpr):
 
 @triton.jit
 def signal_and_wait(flags, rank, number, WORLD: tl.constexpr):
-    """Signal the same block of every peer that this step's data is there, and wait for all peers' signals."""
+    """Signal to the same block of every peer that this step's data is there, and wait for all peers' signals."""
     # TODO: a barrier for all threads; raise the flags of all peers; wait for theirs; a barrier for all threads
 
 

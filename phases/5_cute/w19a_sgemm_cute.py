@@ -34,7 +34,7 @@ from cutlass.memory import SmemAllocator
 
 from kernelpath.lanes import cute as lane
 
-GROUP_M = 8  # rows of tiles that blocks of neighboring numbers share, and b with them in L2
+GROUP_M = 8  # rows of tiles that neighboring blocks share, so that L2 serves b
 
 
 class Tile(NamedTuple):
@@ -102,7 +102,7 @@ def sgemm_kernel(
 @cute.jit
 def launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, tile: cutlass.Constexpr, width: cutlass.Constexpr):
     """Assign the tiles to threads, for the copies and for the MMA, and launch a block for each tile of out."""
-    # TODO: make the tiled copies, see b as (n, k), count the blocks and launch sgemm_kernel
+    # TODO: make the tiled copies, view b as (n, k), count the blocks and launch sgemm_kernel
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

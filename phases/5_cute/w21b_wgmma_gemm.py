@@ -30,8 +30,8 @@ from cutlass.tensor_utils import LayoutEnum
 from kernelpath.lanes import cute as lane
 
 WARP = 32
-BLOCK_K = 64  # of a stage along k: rows of 128 bytes, which the widest swizzle spans
-STRIP = 64  # columns of the result that a TMA store takes, for the same reason
+BLOCK_K = 64  # columns of a stage: rows of 128 bytes, the span of the widest swizzle
+STRIP = 64  # columns of a TMA store, for the same reason
 GROUP_M = 8  # rows of tiles that neighboring blocks share, so that L2 serves a and b
 WIDE, NARROW = ((128, 256), 4), ((64, 128), 8)  # tiles of out, with as many stages as shared memory has room for
 
@@ -44,7 +44,7 @@ def multiply(
     None."""
     (atom_a, a, layout_a), (atom_b, b, layout_b) = a, b
     # TODO: shared memory for the mbarriers and the stages; the ring
-    # TODO: the loop of the last warp, which loads; those of the others, which multiply; then the tile's way out
+    # TODO: one loop for the last warp, which loads, and one for the other warps, which multiply; then store the tile
 
 
 @cute.jit

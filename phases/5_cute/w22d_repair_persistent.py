@@ -21,7 +21,7 @@ import torch
 from kernelpath.lanes import cuda
 
 COLS = 128
-BLOCKS = 2  # of a persistent kernel
+BLOCKS = 2  # blocks of a persistent kernel
 
 # Replace each "TODO" with the kind of the kernel's fault.
 CAUSES = {

@@ -20,7 +20,7 @@ namespace fusion = cutlass::epilogue::fusion;
 using Element = cutlass::bfloat16_t;
 using RowMajor = cutlass::layout::RowMajor;
 using ColumnMajor = cutlass::layout::ColumnMajor;
-using TileShape = Shape<_64, _64, _64>;  // a block's part of out, and of k in one step
+using TileShape = Shape<_64, _64, _64>;  // the tile of out per block, and the depth of a k-tile
 using ClusterShape = Shape<_1, _1, _1>;
 constexpr int ALIGNMENT = 8;  // elements in 16 bytes, which TMA requires
 constexpr auto ROUND = cutlass::FloatRoundStyle::round_to_nearest;
@@ -55,7 +55,7 @@ struct RowMax : PlainNode<RowMaxArguments> {
 
     template <class CoordTensor, class Residue>
     struct Callbacks : fusion::EmptyConsumerStoreCallbacks {
-        float* amax;           // of this thread's first row
+        float* amax;           // the element of this thread's first row
         CoordTensor tCcD;      // (row, column) of each of this thread's elements, relative to its first one
         Residue residue_tCcD;  // the number of rows and columns from the thread's first element to the end
 

@@ -90,7 +90,7 @@ def place(shape):
 
 @cute.jit
 def partition(copy: cute.CopyAtom, shared: cute.Tensor, tiles: cute.Tensor):
-    """Return tiles [.., step] and stages [.., stage] as the copy takes them. Both are partitioned for the MMA."""
+    """Return tiles [.., step] and stages [.., stage] as the copy expects them. Both are partitioned for the MMA."""
     to_shared, from_tiles = cpasync.tma_partition(
         copy, 0, cute.make_layout(1), cute.group_modes(shared, 0, 3), cute.group_modes(tiles, 0, 3)
     )

@@ -96,7 +96,7 @@ def multiply(mma: cute.TiledMma, a, b, scale_a, scale_b, out: cute.Tensor, strip
 
 @cute.jit
 def partition(copy: cute.CopyAtom, shared: cute.Tensor, tiles: cute.Tensor):
-    """Return tiles [.., step] and stages [.., stage] as the copy takes them. A scale repeats along k."""
+    """Return tiles [.., step] and stages [.., stage] as the copy expects them. A scale repeats along k."""
     to_shared, from_tiles = cpasync.tma_partition(
         copy, 0, cute.make_layout(1), cute.group_modes(shared, 0, 3), cute.group_modes(tiles, 0, 3)
     )

@@ -128,7 +128,7 @@ def attend(
 
 @cute.jit
 def partition(copy: cute.CopyAtom, smem: cute.Tensor, tiles: cute.Tensor):
-    """Return tiles [.., tile] and stages [.., stage] as the copy takes them."""
+    """Return tiles [.., tile] and stages [.., stage] as the copy expects them."""
     to_shared, from_tiles = cpasync.tma_partition(
         copy, 0, cute.make_layout(1), cute.group_modes(smem, 0, 3), cute.group_modes(tiles, 0, 3)
     )
@@ -198,7 +198,7 @@ def store_row(tile, row, tidx):
 
 @cute.jit
 def exponentials(row, m_i, scale: cutlass.Constexpr):
-    """Replace the scores by 2^(score * scale - m_i), the last BY_FMA of them without the exponential unit; sum them."""
+    """Replace scores with 2^(score * scale - m_i), the last BY_FMA of them without the exponential unit; sum them."""
     # TODO: most by cute.math.exp2; the last BY_FMA by an integer and a polynomial
 
 

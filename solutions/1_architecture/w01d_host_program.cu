@@ -41,10 +41,10 @@ extern "C" cudaError_t add_on_gpu(const float* x, const float* y, float* out, in
 
     CHECK(cudaEventRecord(device.start));
     add<<<blocks, threads>>>(device.x, device.y, device.out, n);
-    CHECK(cudaGetLastError());  // of the launch; an error of the kernel comes from a call that waits for it
+    CHECK(cudaGetLastError());  // the launch's error; a kernel's error is returned by a later call that waits
     CHECK(cudaEventRecord(device.stop));
 
-    CHECK(cudaMemcpy(out, device.out, bytes, cudaMemcpyDeviceToHost));  // waits for the kernel, and so for both events
+    CHECK(cudaMemcpy(out, device.out, bytes, cudaMemcpyDeviceToHost));  // waits for the kernel and both events
     CHECK(cudaEventElapsedTime(milliseconds, device.start, device.stop));
     return cudaSuccess;
 }

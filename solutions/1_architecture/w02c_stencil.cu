@@ -3,8 +3,8 @@
 // The threads of a block need nearly the same elements of x. They load them together into shared memory, with a halo
 // of 8 elements on either side, and wait at a barrier until all of them have arrived.
 //
-// A thread computes four neighboring outputs from a window that it holds in registers: 20 values instead of 68. ALIGNED
-// tells that x starts at a multiple of 16 bytes, so four elements can be loaded at once.
+// A thread computes four neighboring outputs from a window that it holds in registers: 20 values instead of 68.
+// ALIGNED: x starts at a multiple of 16 bytes, so four elements are loaded at once.
 
 constexpr int RADIUS = 8;
 constexpr int THREADS = 128;  // small blocks: other blocks load while one waits at its barrier

@@ -60,7 +60,7 @@ def upload(runtime, source: torch.Tensor, target: torch.Tensor, chunk: int) -> N
             check(status)
         check(runtime.synchronize())
     except CudaError:
-        runtime.synchronize()  # what is still in the queue reads the buffers
+        runtime.synchronize()  # queued copies still read the buffers
         raise
     finally:
         for buffer in buffers:

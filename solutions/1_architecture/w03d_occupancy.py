@@ -28,7 +28,7 @@ def blocks(threads: int, registers: int, shared: int, sm: dict) -> int:
     warps_of_block = -(-threads // 32)
     registers_of_warp = round_up(32 * registers, 256)
     shared_of_block = round_up(shared + sm["shared_reserved"], sm["shared_unit"])
-    warps_by_registers = sm["registers"] // 4 // registers_of_warp * 4  # what is left of a partition is not used
+    warps_by_registers = sm["registers"] // 4 // registers_of_warp * 4  # the remainder of a partition is unused
     room = [sm["warps"] // warps_of_block, sm["blocks"], warps_by_registers // warps_of_block]
     if shared_of_block:
         room.append(sm["shared"] // shared_of_block)

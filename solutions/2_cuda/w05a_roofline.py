@@ -92,7 +92,7 @@ def operations(operator: dict) -> int:
             return 2 * m * n * k
         case {"batch": batch, "heads": heads, "tokens": tokens, "head_dim": head_dim}:
             prefill = operator["name"] == "attention_prefill"
-            pairs = tokens * (tokens + 1) // 2 if prefill else tokens  # of a query and a token that it sees
+            pairs = tokens * (tokens + 1) // 2 if prefill else tokens  # pairs of a query and a token that it sees
             return 2 * 2 * batch * heads * pairs * head_dim
         case {"name": "conv2d", "batch": batch, "in_channels": c_in, "out_channels": c_out, "kernel": kernel}:
             return 2 * batch * c_out * pixels(operator) * c_in * kernel**2

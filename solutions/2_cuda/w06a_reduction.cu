@@ -62,8 +62,8 @@ __global__ void vector_sum(const float* x, float* out, long long n) {
     if (gridDim.x > 1) {
         if (threadIdx.x == 0) {
             partial[blockIdx.x] = sum;
-            __threadfence();  // the block that counts this one in must find its sum
-            is_last = atomicInc(&finished, gridDim.x - 1) == gridDim.x - 1;  // the last one sets finished back to 0
+            __threadfence();  // the block that sees this block's ticket must also see its sum
+            is_last = atomicInc(&finished, gridDim.x - 1) == gridDim.x - 1;  // the last block resets finished to 0
         }
         __syncthreads();
         if (!is_last) return;

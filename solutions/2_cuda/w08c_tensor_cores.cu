@@ -87,8 +87,8 @@ __global__ void __launch_bounds__(THREADS, 2) matmul(const T* a, const T* b, T* 
         }
     }
 
-    // Through shared memory, so that neighboring threads store neighboring columns. Lane 4g + t holds columns 2t and
-    // 2t + 1 of row g, then of row g + 8.
+    // Store through shared memory, so that neighboring threads store neighboring columns. Lane 4g + t holds columns 2t
+    // and 2t + 1 of row g, then of row g + 8.
     __pipeline_wait_prior(0);  // the copies past the end of k, too
     __syncthreads();
     T* const c_dst = smem + (warpRow + lane_id / 4) * LDB + warpCol + lane_id % 4 * 2;

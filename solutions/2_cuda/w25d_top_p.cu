@@ -33,13 +33,13 @@ __global__ void top_p(const float* logits, const float* temperature, const int* 
     __syncthreads();
     for (int w = 0; w < WARPS; ++w) max_logit = fmaxf(max_logit, warp_max[w]);
 
-    Mass total = 0, mass_above = 0, sum = 0;  // of thread 0
+    Mass total = 0, mass_above = 0, sum = 0;  // used by thread 0 only
     int count_above = 0, tokens = 0;
     for (int shift = 32 - BITS; shift >= 0; shift -= BITS) {
         for (int d = threadIdx.x; d < DIGITS; d += THREADS) mass[d] = count[d] = 0;
         __syncthreads();
         for (int v = threadIdx.x; v < vocabulary; v += THREADS) {
-            const unsigned long long key = key_of(row[v]);  // of 64 bits, for the first shift, which is by 32
+            const unsigned long long key = key_of(row[v]);  // 64 bits, because the first shift is by 32
             if (key >> (shift + BITS) != threshold) continue;
             atomicAdd(&count[key >> shift & (DIGITS - 1)], 1);
             atomicAdd(&mass[key >> shift & (DIGITS - 1)], mass_of(row[v], max_logit, temperature[r]));

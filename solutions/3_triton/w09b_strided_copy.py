@@ -34,7 +34,7 @@ import torch
 import triton
 import triton.language as tl
 
-# Planes that a program stores where all of them are the same.
+# The number of planes that a program stores if all of them are the same.
 REPEATS = 8
 
 
@@ -140,10 +140,9 @@ def merged(shape: Sequence[int], strides: Sequence[int]) -> list[Axis]:
 def sides(row: Axis, column: Axis, itemsize: int, turned: bool) -> tuple[int, int]:
     """Return the rows and columns of a tile, with `columns` along the nearest axis of x.
 
-    Of a tile that is not turned 4 KB side by side, and several rows of it where they are all the same. Of one that is
-    turned 256 bytes each way, which vectors of 16 bytes can serve on both sides. Where they cannot, a smaller one is
-    faster: on an H200, 1.2 times in float32 and 1.5 times in bfloat16 for rows of 2001, and for every second element of
-    a transpose in bfloat16 1.7 times.
+    A tile that is not transposed has rows of 4 KB, and several of them if x repeats a row. A transposed tile spans 256
+    bytes each way if both sides can use vectors of 16 bytes. Otherwise, a smaller tile is faster on an H200: 1.2× in
+    float32 and 1.5× in bfloat16 for rows of 2001, and 1.7× for every second element of a transpose in bfloat16.
     """
     if turned:
         vectors = row.x * itemsize % 16 == 0 and column.out * itemsize % 16 == 0

@@ -32,7 +32,7 @@ import torch
 import triton
 import triton.language as tl
 
-# Rows of tiles that programs go down before they take the next column: those that run together share a and b in L2.
+# Programs go down this many rows of tiles before the next column, so those that run together share a and b in L2.
 GROUP_SIZE_M = 8
 
 
@@ -94,7 +94,7 @@ def pad(out, x, rows, columns, row_stride, column_stride, out_columns, BLOCK_M: 
     tl.store(out + row * out_columns + cols, value, mask=cols < out_columns)
 
 
-# Rows, columns, depth, warps, and about which share of the largest tile's speed this one reaches on an H200.
+# Rows, columns, depth, warps, and the approximate speed relative to the largest tile, on an H200.
 TILES = (
     (128, 256, 64, 8, 1.0),
     (128, 128, 64, 8, 0.85),
@@ -103,13 +103,13 @@ TILES = (
     (16, 64, 128, 4, 0.2),
 )
 
-# Steps along k that are in flight, where shared memory holds as many.
+# Steps along k in flight, if shared memory can hold that many.
 STAGES = 4
 
 # Elements of 16 bytes, the widest access.
 STEP = 8
 
-# Rows and columns of out from which copies with wider rows pay, where rows do not start at multiples of 16 bytes.
+# With this many rows and columns of out, it pays to copy rows that do not start at multiples of 16 bytes.
 MANY = 256
 
 

@@ -29,7 +29,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-# Rows of tiles that programs go down before they take the next column: those that run together share a and b in L2.
+# Programs go down this many rows of tiles before the next column, so those that run together share a and b in L2.
 GROUP_SIZE_M = 8
 
 
@@ -60,11 +60,11 @@ def matmul_persistent(
             b = b_desc.load([offs_bn, offs_k]).T if B_BY_COLUMNS else b_desc.load([offs_k, offs_bn])
             acc = tl.dot(a, b, acc)
         halves = tl.reshape(acc, (BLOCK_M, 2, BLOCK_N // 2)).permute(0, 2, 1).split()
-        for i in tl.static_range(2):  # each waits in shared memory to be copied, which leaves room for another stage
+        for i in tl.static_range(2):  # half a tile in shared memory at a time leaves room for another stage
             out_desc.store([offs_am, offs_bn + i * (BLOCK_N // 2)], halves[i].to(out_desc.dtype))
 
 
-# Rows, columns, depth, stages, warps, and about which share of the largest tile's speed this one reaches there.
+# Rows, columns, depth, stages, warps, and the approximate speed there relative to the largest tile.
 TILES = (
     (128, 256, 64, 4, 8, 1.0),
     (128, 128, 64, 4, 8, 0.85),

@@ -55,7 +55,7 @@ def product(
     offs_bn = pid % (GROUP_SIZE_M * num_pid_n) // group_size_m * BLOCK_N
 
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
-    for offs_k in range(0, K, BLOCK_K):  # what a descriptor reads beyond the matrix is 0
+    for offs_k in range(0, K, BLOCK_K):  # a descriptor reads 0 beyond the matrix
         acc = tl.dot(a_desc.load([offs_am, offs_k]), b_desc.load([offs_bn, offs_k]).T, acc, out_dtype=tl.int32)
 
     offs_m, offs_n = offs_am + tl.arange(0, BLOCK_M), offs_bn + tl.arange(0, BLOCK_N)

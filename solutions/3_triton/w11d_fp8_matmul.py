@@ -45,7 +45,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-# Values along k that the tensor cores sum before they hand over, and that share a scale.
+# Values along k that share a scale and that the tensor cores sum before a promotion.
 BLOCK_K = tl.constexpr(128)
 
 
@@ -65,7 +65,7 @@ def product(
         offs_am = (first_pid_m + tile_id % (GROUP_SIZE_M * num_pid_n) % group_size_m) * (2 * BLOCK_M)
         offs_bn = tile_id % (GROUP_SIZE_M * num_pid_n) // group_size_m * BLOCK_N
         acc0, acc1 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32), tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for block in range(0, blocks):  # what a descriptor reads beyond the matrix is 0
+        for block in range(0, blocks):  # a descriptor reads 0 beyond the matrix
             y = b.load([offs_bn, block * BLOCK_K]).T
             # One half after the other, so that only one needs registers for a sum that isn't promoted yet.
             acc0 += block_dot(a, y, scale_a, scale_b, offs_am, offs_bn, block, M, blocks, BLOCK_M, BLOCKS)

@@ -68,7 +68,7 @@ def flash_attention_forward(desc_o, lse_ptr, desc_q, desc_k, desc_v, tokens, gro
     """Compute the attention of BLOCK_M queries of a head per program."""
     blocks = tl.cdiv(tokens, BLOCK_M)
     head, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
-    if CAUSAL:  # the longest first, of some heads at a time, whose keys stay in L2
+    if CAUSAL:  # longest blocks first, a few heads at a time, so that their keys stay in L2
         first = head // HEADS_AT_A_TIME * HEADS_AT_A_TIME
         width = tl.minimum(HEADS_AT_A_TIME, tl.num_programs(0) // blocks - first)
         turn = tl.program_id(0) - first * blocks

@@ -57,7 +57,7 @@ def add_keys(
         k = desc_k.load([kv_head, start_n, 0]).reshape([BLOCK_N, HEAD_DIM])
         v = desc_v.load([kv_head, start_n, 0]).reshape([BLOCK_N, HEAD_DIM])
         qk = tl.dot(q, k.T)
-        dp = tl.dot(do, v.T, tl.zeros([BLOCK_M, BLOCK_N], tl.float32) - delta[:, None])  # begins at -delta
+        dp = tl.dot(do, v.T, tl.zeros([BLOCK_M, BLOCK_N], tl.float32) - delta[:, None])  # starts at -delta
         p = tl.exp2(qk * qk_scale - lse2[:, None])
         if MASKED:
             offs_n = (start_n + tl.arange(0, BLOCK_N))[None, :]
@@ -77,7 +77,7 @@ def gradient_of_queries(
     """
     blocks = tl.cdiv(tokens, BLOCK_M)
     head = tl.program_id(0) // blocks
-    start_m = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK_M  # those that see the most keys begin first
+    start_m = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK_M  # blocks that see the most keys start first
     q = desc_q.load([head, start_m, 0]).reshape([BLOCK_M, HEAD_DIM])
     do = desc_do.load([head, start_m, 0]).reshape([BLOCK_M, HEAD_DIM])
     o = desc_o.load([head, start_m, 0]).reshape([BLOCK_M, HEAD_DIM])
@@ -115,7 +115,7 @@ def add_queries(
         lse2 = tl.load(lses + offs_m)
         delta = tl.load(deltas + offs_m)
         qkT = tl.dot(k, q.T)
-        dpT = tl.dot(v, do.T, tl.zeros(qkT.shape, tl.float32) - delta[None, :])  # begins at -delta
+        dpT = tl.dot(v, do.T, tl.zeros(qkT.shape, tl.float32) - delta[None, :])  # starts at -delta
         pT = tl.exp2(qkT * qk_scale - lse2[None, :])
         if CAUSAL:  # in every tile: a second loop without the mask costs registers, and ptxas would spill some
             pT = tl.where(offs_n[:, None] <= offs_m[None, :], pT, 0.0)

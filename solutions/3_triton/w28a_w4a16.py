@@ -21,7 +21,7 @@ partial tiles. In total, global memory accesses may move at most 2 times the siz
 workspace may be at most 0.5 times the size of the inputs and outputs. The multiply-adds must run on tensor cores.
 
 Bytes: half a byte per weight, and 3 bytes per 128 weights, which makes 61 MB for 28672 x 4096, or 13.7 us at the 4.5
-TB/s that an H200 reads. Operations: 2 per weight and row, so 4 m per byte. With more than about 55 rows, the kernel
+TB/s at which an H200 reads. Operations: 2 per weight and row, so 4 m per byte. With more than about 55 rows, the kernel
 would be limited by tensor cores at 989 TFLOP/s. With fewer rows, it is memory-bound, as long as the integer
 instructions keep up.
 
@@ -80,7 +80,7 @@ def w4a16_kernel(out_ptr, x_ptr, packed_ptr, scale_ptr, zero_ptr, M, N, WORDS,
     offs_m = tl.arange(0, BLOCK_M)
     i = tl.arange(0, BLOCK_N)
     offs_load = tl.program_id(0) * BLOCK_N + i
-    # A load gives a warp 8 neighboring columns of every 8 WARPS. An mma takes 16 from it: those of two such parts.
+    # Each load gives a warp 8 of 8 * WARPS neighboring columns. An mma takes 16 columns of a warp, from two loads.
     i = i // (16 * WARPS) * (16 * WARPS) + i // 8 % 2 * (8 * WARPS) + i // 16 % WARPS * 8 + i % 8
     offs_n = tl.program_id(0) * BLOCK_N + i
     groups = tl.cdiv(WORDS, 16)
@@ -94,7 +94,7 @@ def w4a16_kernel(out_ptr, x_ptr, packed_ptr, scale_ptr, zero_ptr, M, N, WORDS,
         offs_k = group * 128 + tl.arange(0, 128)
         x = tl.load(x_ptr + offs_m[:, None] * (8 * WORDS) + offs_k[None, :],
                     mask=(offs_m < M)[:, None] & (offs_k < 8 * WORDS)[None, :], other=0.0)  # fmt: skip
-        # num_stages doesn't apply to loads of 1 or 2 bytes per thread. These are for the next iteration.
+        # num_stages doesn't apply to loads of 1 or 2 bytes per thread, so load the next group's scales and zeros here.
         scale, zero = next_scale.to(tl.float32), (BIAS + next_zero.to(tl.int32)).to(x.dtype)
         group_offs = (group + 1).to(tl.int64) * N + offs_n
         next_scale = tl.load(scale_ptr + group_offs, mask=(offs_n < N) & (group + 1 < groups), other=0.0)
@@ -105,7 +105,7 @@ def w4a16_kernel(out_ptr, x_ptr, packed_ptr, scale_ptr, zero_ptr, M, N, WORDS,
         low3, high3 = unpack_pair(packed >> 12, x, MAGIC)
         low = tl.join(tl.join(low0, low2), tl.join(low1, low3))
         high = tl.join(tl.join(high0, high2), tl.join(high1, high3))
-        # A lane has 32 neighbors along k, and an mma takes 2 of each 8 from it: x comes in the same order.
+        # A lane has 32 neighbors along k, of which an mma takes 2 in every 8. x gets the same order.
         q = tl.reshape(tl.join(low, high), [BLOCK_N // (16 * WARPS), 2, WARPS, 8, 4, 16, 2])
         q = tl.reshape(tl.permute(q, [0, 2, 1, 3, 5, 4, 6]), [BLOCK_N, 128])
         x = tl.reshape(tl.permute(tl.reshape(x, [BLOCK_M, 4, 16, 2]), [0, 2, 1, 3]), [BLOCK_M, 128])

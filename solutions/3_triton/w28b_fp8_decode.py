@@ -25,8 +25,8 @@ global memory accesses may move at most 1.5 times the size of the inputs and out
 times the size of the inputs and outputs.
 
 Bytes: 2 head for the key and value of every token, and 4 for a scale, which makes 545 MB for 16 sequences of 8,192
-tokens with 16 heads of 128, or 0.12 ms at the 4.5 TB/s that an H200 reads. Operations: 4 per column of a token, so 2
-per byte, and as many conversions. The kernel is memory-bound.
+tokens with 16 heads of 128, or 0.12 ms at the 4.5 TB/s at which an H200 reads. Operations: 4 per column of a token, so
+2 per byte, and as many conversions. The kernel is memory-bound.
 
 A key's scale depends only on the channel, so it is applied to q, once for each head. A value's scale depends only on
 the token, so it is applied to the token's weight. Each scale costs one multiplication, whereas dequantizing each

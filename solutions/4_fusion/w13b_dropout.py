@@ -41,7 +41,7 @@ BLOCK = 1024
 @triton.jit
 def keep_mask(seed, position, p, BITS: tl.constexpr, BLOCK: tl.constexpr):
     """Return which of BLOCK elements are kept, starting at a stream position that is a multiple of 4."""
-    RUN: tl.constexpr = 128 // BITS  # a run of Philox makes 128 bits, and begins at the position of its first element
+    RUN: tl.constexpr = 128 // BITS  # elements per run of Philox, which makes 128 bits
     a, b, c, d = tl.randint4x(seed, position // 4 + tl.arange(0, BLOCK // RUN) * (RUN // 4))
     random = tl.join(tl.join(a, c), tl.join(b, d)).reshape(4 * BLOCK // RUN)  # a, b, c, d of a run, then the next run
     if BITS == 16:

@@ -76,7 +76,7 @@ def product_with_epilogue(
 
         offs_m = offs_am + tl.arange(0, BLOCK_M)
         row_scale = tl.load(scale_ptr + offs_m, mask=offs_m < M)[:, None]
-        # In halves, because the shared memory buffers for these copies take the space of a stage.
+        # Store in halves, because the shared memory for larger copies would take the space of a stage.
         halves = tl.reshape(acc, (BLOCK_M, 2, HALF)).permute(0, 2, 1).split()
         for i in tl.static_range(2):
             offs_n = offs_bn + i * HALF + tl.arange(0, HALF)
@@ -112,7 +112,7 @@ def blocks(x: torch.Tensor, columns: int, height: int, width: int) -> TensorDesc
 
 Tile = tuple[int, int, int, int, int, float]
 
-# Rows, columns, depth, stages, warps, and about which share of the largest tile's speed this one reaches.
+# Rows, columns, depth, stages, warps, and the approximate speed relative to the largest tile.
 TILES = (
     (128, 256, 64, 3, 8, 1.0),
     (64, 128, 128, 4, 4, 0.65),
@@ -128,7 +128,7 @@ def gemm_epilogue(
     out = torch.empty_like(residual)
     if out.numel() == 0:
         return out
-    if k == 0:  # a sum of no terms is one of zeros
+    if k == 0:  # an empty sum is 0
         k, a, b = 8, a.new_zeros(m, 8), b.new_zeros(8, n)
     a_in, b_in, residual_in = (
         x if x.shape[1] % 8 + x.data_ptr() % 16 == 0 else copied(x, pitched(x)) for x in (a, b, residual)

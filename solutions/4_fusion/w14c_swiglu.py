@@ -37,7 +37,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-# Rows of tiles that programs go down before they take the next column: those that run together share both in L2.
+# Programs go down this many rows of tiles before the next column, so those that run together share both in L2.
 GROUP_SIZE_M = tl.constexpr(8)
 
 
@@ -125,7 +125,7 @@ def product(
         store(out, offs_am, offs_bn, acc)
 
 
-# Rows and columns of sums, depth, stages, warps, and about which share of the largest tile's speed it reaches.
+# Rows and columns of accumulators, depth, stages, warps, and the approximate speed relative to the largest tile.
 TILES = (
     (128, 256, 64, 4, 8, 1.0),
     (64, 256, 64, 4, 4, 0.85),

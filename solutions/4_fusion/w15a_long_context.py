@@ -123,7 +123,7 @@ def long_context(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: 
     out = torch.empty_like(q)
     ampere = torch.cuda.get_device_capability() >= (8, 0)
     block_m, block_n, warps, stages = TILES[head] if ampere else BEFORE_AMPERE
-    tiles = tokens // block_m + sequences  # some more than there are, as lengths stay on the device
+    tiles = tokens // block_m + sequences  # an upper bound, because the lengths stay on the device
     inputs = rows(q, block_m), rows(k, block_n), rows(v, block_n)
     sizes = sequences, heads, heads // k.shape[1], head**-0.5 * LOG2_E
     packed_attention[tiles * heads,](

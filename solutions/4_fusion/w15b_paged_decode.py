@@ -23,8 +23,8 @@ sectors that its bytes require. In total, global memory accesses may move at mos
 outputs. Any workspace may be at most 0.85 times the size of the inputs and outputs.
 
 Bytes: the keys and values of every token, 4 kv_heads head each, 3.1 GB for 753,664 tokens with 8 key heads of 128, 0.69
-ms at the 4.5 TB/s that an H200 reads with. Operations: 4 per query head, token and column. With four query heads per
-key head, the kernel performs 4 operations per byte, a fortieth of the number that keeps tensor cores busy, so it is
+ms at the 4.5 TB/s at which an H200 reads. Operations: 4 per query head, token and column. With four query heads per key
+head, the kernel performs 4 operations per byte, a fortieth of the number that keeps tensor cores busy, so it is
 memory-bound.
 
 Each sequence is split into the same number of parts, as in Flash-Decoding (https://pytorch.org/blog/flash-decoding), so
@@ -44,7 +44,7 @@ LOG2_E = 1.4426950408889634
 # Tokens per tile of keys and values.
 TOKENS = 32
 
-# Parts of a sequence, at most. Each part of each query head takes HEAD_DIM floats of memory between the two kernels.
+# The maximum number of parts of a sequence. Each part of each query head takes HEAD_DIM floats of workspace.
 MAX_SPLITS = 16
 
 
@@ -59,17 +59,17 @@ def attend(query, k_pages, v_pages, block_table, first, last, kv_head, kv_heads,
     token = first + tl.arange(0, TOKENS)
     page = tl.load(block_table + (token >> shift), mask=token < last, other=0).to(tl.int64)
     for _ in tl.range(first, last, TOKENS):
-        mask = token < last  # true for the first token of a tile at least, so that m_new below is finite
+        mask = token < last  # true at least for a tile's first token, so m_new below is finite
         row = (page << shift) + (token & ((1 << shift) - 1))  # a page has 2 ** shift rows
         offsets = ((row * kv_heads + kv_head) * HEAD_DIM)[:, None] + offs_d[None, :]
         k = tl.load(k_pages + offsets, mask=mask[:, None], other=0.0)
-        v = tl.load(v_pages + offsets, mask=mask[:, None], other=0.0)  # not the NaN that may follow the last token
+        v = tl.load(v_pages + offsets, mask=mask[:, None], other=0.0)  # 0 instead of a NaN after the last token
         token += TOKENS  # the next page is looked up here, so that its rows need not wait for its number
         page = tl.load(block_table + (token >> shift), mask=token < last, other=0).to(tl.int64)
         qk = tl.where(mask[None, :], tl.dot(query, k.T) * scale, -float("inf"))
         m_new = tl.maximum(m_i, tl.max(qk, axis=1))
         p = tl.exp2(qk - m_new[:, None])
-        alpha = tl.exp2(m_i - m_new)  # rescales what was summed relative to the old maximum
+        alpha = tl.exp2(m_i - m_new)  # rescales the sums from the old maximum to the new one
         l_i = l_i * alpha + tl.sum(p, axis=1)
         acc = tl.dot(p.to(query.dtype), v, acc * alpha[:, None])
         m_i = m_new
@@ -83,7 +83,7 @@ def split_kernel(part_ptr, lse_ptr, q, k_pages, v_pages, block_table, lengths, w
     sequence, kv_head = tl.program_id(0) // kv_heads, tl.program_id(0) % kv_heads
     split = tl.program_id(1)
     length = tl.load(lengths + sequence)
-    part = tl.cdiv(tl.cdiv(length, TOKENS), splits) * TOKENS  # tokens of a part: whole tiles
+    part = tl.cdiv(tl.cdiv(length, TOKENS), splits) * TOKENS  # tokens per part, a multiple of a tile
     first = split * part
     last = tl.minimum(first + part, length)  # a short sequence has parts without tokens
     offs_g = tl.arange(0, GROUP)

@@ -28,17 +28,18 @@ them to the memory layout of this block's tensors. q, k and v are columns of one
 or copy anything. The grader checks the values against float64. On a GPU, it compares the time with the block
 written as PyTorch operators, with autograd.
 
-Operations: 6 for each parameter and token, 4.4e12 for 4 x 4096 tokens, width 2048, 16 heads, 4 of keys, of 128, and
-hidden 5632; attention 0.96e12 with the mask. Bytes of the rest, forward and backward: 2.9 GB, 0.70 ms at the 4.15 TB/s
-that an H200 copies with. The times there, in ms on the GPU:
+Operations: 6 for each parameter and token, 4.4e12 for 4 x 4096 tokens, a width of 2048, 16 query heads and 4 key heads
+of 128, and hidden 5632; attention takes 0.96e12 with the mask. The other kernels move 2.9 GB, forward and backward,
+0.70 ms at the 4.15 TB/s at which an H200 copies. The times there, in ms on the GPU:
 
-                           products    attention    norms    gate    rotation
+                           GEMMs       attention    norms    gate    rotation
     this file              5.6         2.4          0.28     0.36    0.08
     torch.compile          5.6         1.9          0.28     0.50    0.11
 
-So products bound the step. The compiler is 3% faster, because it calls cuDNN's attention. With PyTorch's operators,
-the step takes 1.25× as long. No two programs write to the same place, and sums over rows have a fixed order: every run
-gives the same bits. n, m and the gated product are kept; made again, they would save a third of the memory.
+So the GEMMs limit the step. The compiler is 3% faster, because it calls cuDNN's attention. With PyTorch's operators,
+the step takes 1.25× as long. No two programs write to the same address, and sums over rows have a fixed order, so every
+run gives the same bits. n, m and the gated product are kept for the backward pass; recomputing them would save a third
+of the memory.
 """
 
 import torch
@@ -130,7 +131,7 @@ def rotate(qkv, cos, sin, tokens, rotary_heads, all_heads, sign, HEADS: tl.const
 @triton.jit
 def attend(q, acc, l_i, m_i, qkv, sequence, k_offset, v_offset, lo, hi, offs_m, scale,
            BLOCK_N: tl.constexpr, HEAD: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
-    """Take the keys from lo to hi into the sums of a block of queries. MASKED: not every query sees each key."""
+    """Add the keys from lo to hi to the state of a block of queries. MASKED: not every query sees each key."""
     for start_n in tl.range(lo, hi, BLOCK_N):
         qk = tl.dot(q, qkv.load([sequence, start_n, k_offset]).reshape(BLOCK_N, HEAD).T)
         if MASKED:
@@ -151,11 +152,11 @@ def attention_forward(desc_o, lse, desc_q, desc_kv, tokens, heads, kv_heads, sca
     """Compute BLOCK_M queries of a head per program. q, k and v are columns of one matrix (batch, tokens, columns)."""
     blocks = tl.cdiv(tokens, BLOCK_M)
     head = tl.program_id(0) // blocks
-    first = head // HEADS_AT_A_TIME * HEADS_AT_A_TIME  # of some heads at a time, whose keys stay in L2
+    first = head // HEADS_AT_A_TIME * HEADS_AT_A_TIME  # a few heads at a time, so that their keys stay in L2
     width = tl.minimum(HEADS_AT_A_TIME, tl.num_programs(0) // blocks - first)
     turn = tl.program_id(0) - first * blocks
     head = first + turn % width
-    start_m = (blocks - 1 - turn // width) * BLOCK_M  # those that see the most keys begin first
+    start_m = (blocks - 1 - turn // width) * BLOCK_M  # blocks that see the most keys start first
     sequence, off_h = head // heads, head % heads
     k_offset = (heads + off_h // (heads // kv_heads)) * HEAD
     v_offset = k_offset + kv_heads * HEAD

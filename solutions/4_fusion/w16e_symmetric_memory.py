@@ -37,7 +37,7 @@ def address(table, rank, dtype: tl.constexpr):
 @triton.jit
 def meet(flags, rank, WORLD: tl.constexpr):
     """Wait for the same block on every rank. Afterward, each of them sees everything that the others wrote before."""
-    tl.debug_barrier()  # all threads have written before one of them says so
+    tl.debug_barrier()  # all threads have written before one of them signals
     my_flags = address(flags, rank, tl.int32) + tl.program_id(0) * WORLD
     epoch = tl.atomic_add(my_flags + rank, 1, sem="relaxed", scope="sys") + 1
     for hop in range(1, WORLD):
@@ -52,11 +52,11 @@ def meet(flags, rank, WORLD: tl.constexpr):
 @triton.jit(do_not_specialize=["first"])
 def two_shot(x, out, staging, flags, first, octets, dtype: tl.constexpr, WORLD: tl.constexpr, BLOCK: tl.constexpr):
     rank = first + tl.program_id(1)
-    n = 8 * octets  # the compiler then knows that masks are alike for 16 bytes, and moves them at once
+    n = 8 * octets  # tells the compiler that masks are the same for 16 bytes, so it moves them at once
     chunk = tl.cdiv(n, 8 * WORLD) * 8
     begin, step = tl.program_id(0) * BLOCK, tl.num_programs(0) * BLOCK
     my_x = address(x, rank, dtype)
-    for hop in tl.static_range(1, WORLD):  # every rank begins with another peer, so that no port is asked by all
+    for hop in tl.static_range(1, WORLD):  # ranks start with different peers, to spread the traffic
         peer = (rank + hop) % WORLD
         peer_staging = address(staging, peer, dtype) + rank * chunk
         for start in range(begin, chunk, step):

@@ -43,7 +43,7 @@ def push(x, out, staging, flags, n, WORLD: tl.constexpr, BLOCK: tl.constexpr):
         tl.store(staging + (peer * WORLD + rank) * n + offs, x_rank, mask=offs < n)
     tl.debug_barrier()
     for peer in tl.static_range(WORLD):
-        tl.atomic_add(flags + peer, 1, sem="release")  # what was written before is visible to who acquires
+        tl.atomic_add(flags + peer, 1, sem="release")  # earlier stores are visible to a rank that acquires
     while tl.atomic_add(flags + rank, 0, sem="acquire") < WORLD:
         pass
     tl.debug_barrier()
@@ -64,7 +64,7 @@ def last(x, out, staging, flags, n, WORLD: tl.constexpr, BLOCK: tl.constexpr):
     x_rank = tl.load(x + rank * n + offs, mask=offs < n)
     tl.store(staging + rank * n + offs, x_rank, mask=offs < n)
     tl.debug_barrier()
-    arrived = tl.atomic_add(flags, 1, sem="acq_rel")  # behind the store that it announces
+    arrived = tl.atomic_add(flags, 1, sem="acq_rel")  # after the store that it announces
     if arrived == WORLD - 1:
         acc = tl.zeros([BLOCK], tl.float32)
         for peer in tl.static_range(WORLD):
@@ -78,7 +78,7 @@ def last(x, out, staging, flags, n, WORLD: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def chain(x, out, staging, flags, n, WORLD: tl.constexpr, BLOCK: tl.constexpr):
-    """Add the vector to the sum of the ranks before, and pass the sum on. The sum of the last rank is the result."""
+    """Add the vector to the sum of the preceding ranks, and pass the sum on. The sum of the last rank is the result."""
     rank = tl.program_id(0)
     offs = tl.arange(0, BLOCK)
     acc = tl.load(x + rank * n + offs, mask=offs < n, other=0.0)

@@ -20,9 +20,9 @@ machine: false alarms, at most 1% of the changes that cost nothing or make the k
 most 5% of the changes that make the kernel 2% slower. The grader accepts any counts that a gate with exactly these
 rates could reach by chance.
 
-Its standard error: a block's difference has that of one call, 1.5%, and the median of 90 blocks 1.25 / sqrt(90) of it,
-0.2%; about 0.35% if half of the blocks are disturbed. The threshold of 1% is 3 to 5 standard errors away from 0% and
-from 2%.
+The standard error: the difference in one block varies by 1.5%, like a single call, and the median of 90 blocks by 1.25
+/ sqrt(90) of that, or 0.2%. If half of the blocks are disturbed, it is about 0.35%. The threshold of 1% is 3 to 5
+standard errors away from 0% and from 2%.
 """
 
 import functools

@@ -14,9 +14,9 @@ The grader enforces these limits on the largest case (m=16 n=40 k=16384); smalle
 tiles. In total, global memory accesses may move at most 2 times the size of the inputs and outputs. Any workspace may
 be at most 0.5 times the size of the inputs and outputs. The multiply-adds must run on tensor cores.
 
-Bytes: w takes 117 MB for 4096 x 14336, or 26 us at the 4.5 TB/s that an H200 reads. Operations: 2 per element of w and
-row, so at most 16 per byte, a tenth of what keeps tensor cores busy. The kernel is memory-bound, and at smaller sizes,
-it is latency-bound.
+Bytes: w takes 117 MB for 4096 x 14336, or 26 us at the 4.5 TB/s at which an H200 reads. Operations: 2 per element of w
+and row, so at most 16 per byte. Keeping the tensor cores busy would take ten times as many. So the kernel is
+memory-bound, and at smaller sizes, it is latency-bound.
 
 The columns of out, not the rows, are the first operand of the tensor core, whose instruction has 16 rows; x is padded
 to 16 rows with zeros. Each program sums a part of k. A second kernel adds the parts in ascending order, so the result

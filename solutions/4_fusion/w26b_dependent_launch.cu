@@ -2,9 +2,9 @@
 
 #include <cuda_bf16.h>
 
-constexpr int WARP = 32, WARPS = 8;  // of a block of multiply
+constexpr int WARP = 32, WARPS = 8;  // warps in a block of multiply
 constexpr int VECTOR = 8;            // bfloat16 values of 16 bytes
-constexpr int ROWS = 2;              // of w for each warp, which share the loads of h
+constexpr int ROWS = 2;              // rows of w per warp, which share the loads of h
 constexpr int AHEAD = 4;             // vectors of each row that each lane loads before the wait
 
 // Waits until the previous launches have ended and their writes are visible. Without the launch attribute, it returns
@@ -22,11 +22,11 @@ __device__ float warp_sum(float value) {
 // h = x * weight / sqrt(mean(x^2) + eps), in one block.
 extern "C" __global__ void __launch_bounds__(1024)
 normalize(const __nv_bfloat16* x, const __nv_bfloat16* weight, float* h, int k, float eps) {
-    launch_dependent_grid();  // the product has work that needs no h
+    launch_dependent_grid();  // the product can start with work that doesn't need h
     __shared__ float sums[WARP];
     float sum = 0;
     for (int i = threadIdx.x; i < k; i += blockDim.x) {
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(weight + i));  // arrives while the block adds up
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(weight + i));  // arrives during the reduction
         sum += __bfloat162float(x[i]) * __bfloat162float(x[i]);
     }
     sum = warp_sum(sum);

@@ -16,7 +16,7 @@ compares the time with the same kernels without the attribute. The exercise need
 The grader enforces these limits on the largest case (n=130 k=2048); smaller cases get some slack for partial tiles.
 Bank conflicts may add at most 1 wavefront per request. A call may launch at most 2 kernels.
 
-Bytes: w takes 33.6 MB for 4096 x 4096, or 7.5 us at the 4.5 TB/s that an H200 reads. The norm moves only 24 KB, but
+Bytes: w takes 33.6 MB for 4096 x 4096, or 7.5 us at the 4.5 TB/s at which an H200 reads. The norm moves only 24 KB, but
 takes a few microseconds for a launch, two passes over x by a single block, and a barrier. It is latency-bound.
 
 Graded on an H200 for 14336 x 4096, 117 MB, from a cold L2: 41.1 us, and 41.9 us for the same kernels without the

@@ -4,8 +4,8 @@
 
 constexpr int WARP = 32, THREADS = 256, WARPS = THREADS / WARP, HEAD = 64, ROWS = 16, MAX_COLUMNS = 64 * HEAD;
 constexpr int VECTOR = 8;                // bfloat16 values of 16 bytes
-constexpr int LANES = HEAD / VECTOR;     // that hold a token's key or value
-constexpr int GROUPS = THREADS / LANES;  // of such lanes in a block
+constexpr int LANES = HEAD / VECTOR;     // lanes that hold a token's key or value
+constexpr int GROUPS = THREADS / LANES;  // groups of such lanes in a block
 constexpr int AHEAD = 8;                 // vectors of a row, or tokens, that each lane loads before it waits
 constexpr int CHUNK = AHEAD * GROUPS;    // tokens that a block loads at a time
 enum Operation { NORM, PROJECT, ATTEND, OUTPUT };

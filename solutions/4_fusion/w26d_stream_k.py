@@ -15,10 +15,10 @@ The grader enforces these limits on the largest case (m=64 n=768 k=2048); smalle
 tiles. In total, global memory accesses may move at most 3 times the size of the inputs and outputs. The multiply-adds
 must run on tensor cores.
 
-Operations: 2 m n k, 77e9 for 1536 x 1536 x 16384, or 78 us at 989 TFLOP/s. Bytes: 105 MB, or 24 us at the 4.5 TB/s that
-an H200 reads. The tensor cores are the limit, if they have work: with one program for each of 144 tiles of 128 x 128,
-132 SMs take as long as for 264 tiles. Partial accumulators of at most 264 tiles, 64 KiB each, are stored and loaded
-once, mostly in L2.
+Operations: 2 m n k, 77e9 for 1536 x 1536 x 16384, or 78 us at 989 TFLOP/s. Bytes: 105 MB, or 24 us at the 4.5 TB/s at
+which an H200 reads. The tensor cores are the limit if all of them have work: with one program for each of 144 tiles of
+128 x 128, 132 SMs take as long as for 264 tiles. Partial accumulators of at most 264 tiles, 64 KiB each, are stored and
+loaded once, mostly in L2.
 
 No program waits for another. A counter for each tile counts the programs that have stored their accumulators, and the
 program that counts last adds them all, including its own. So no order of the programs can deadlock, even if few of them
@@ -65,8 +65,8 @@ def stream_k_kernel(out_ptr, a_ptr, b_ptr, parts_ptr, counters_ptr, M, N, K,
                     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):  # fmt: skip
     """Compute this program's share of all k-tiles.
 
-    parts_ptr: Two tiles for each program. The first is for a share that starts in the middle of an output tile, and the
-    second for one that starts with the tile and ends before it. counters_ptr: a zero for each output tile.
+    parts_ptr: Two tiles for each program. The first is for a share that starts in the middle of the output tile, the
+    second for a share that has the tile's first k-tile but not its last. counters_ptr: a zero for each output tile.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     K = K // 8 * 8  # changes nothing, but tells the compiler that 16-byte loads are aligned

@@ -85,7 +85,7 @@ def choose_kernel(weights_ptr, chosen_ptr, counts_ptr, totals_ptr, logits_ptr, t
 @triton.jit(do_not_specialize=["blocks"])
 def scan_kernel(offsets_ptr, starts_ptr, counts_ptr, totals_ptr, blocks, experts,
                 BLOCKS: tl.constexpr, BLOCK_E: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
-    """For BLOCK_E experts, turn the counts of all blocks into the row at which each block begins to place."""
+    """For BLOCK_E experts, turn the counts of all blocks into the first row that each block assigns."""
     expert = tl.program_id(0) * BLOCK_E + tl.arange(0, BLOCK_E)
     all_experts = tl.arange(0, EXPERTS)
     totals = tl.load(totals_ptr + all_experts, mask=all_experts < experts, other=0)
@@ -103,7 +103,7 @@ def scan_kernel(offsets_ptr, starts_ptr, counts_ptr, totals_ptr, blocks, experts
 @triton.jit(do_not_specialize=["choices", "top_k"])
 def place_kernel(rows_ptr, source_ptr, chosen_ptr, starts_ptr, choices, experts, top_k, block_choices,
                  CHOICES: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
-    """Give each choice of a block its row: the block's first row of the expert, plus the earlier choices of it."""
+    """Compute the row of each choice of a block: the block's first row of the expert, plus its earlier choices."""
     offs = tl.arange(0, CHOICES)
     choice = tl.program_id(0) * block_choices + offs  # token by token, so that their order is the tokens' order
     mask = (offs < block_choices) & (choice < choices)

@@ -21,10 +21,11 @@ smaller cases get some slack for partial tiles. In total, global memory accesses
 the inputs and outputs. Any workspace may be at most 0.5 times the size of the inputs and outputs.
 
 Bytes: reading keys and values once takes 537 MB for two sequences of 131,072 tokens with 8 key heads of 64, or 119 us
-at the 4.5 TB/s that an H200 reads. Operations: 4 per query head, token, and column, so 8 per byte if 8 query heads
-share a key head, 1/27 of what keeps tensor cores busy. The kernel is memory-bound: an H200 took 141 us, and
-137 us for PyTorch's attention without a sink. 528 programs took as long, 1,024 programs 160 us, and 128 programs 201
-us. It took 13.6 us for 4,096 tokens of one sequence (PyTorch's attention 14.5), and 495 us for 1,048,576 (488).
+at the 4.5 TB/s at which an H200 reads. Operations: 4 per query head, token, and column, so 8 per byte if 8 query heads
+share a key head. Keeping the tensor cores busy would take 27 times as many. The kernel is memory-bound: an H200 took
+141 us, and 137 us for PyTorch's attention without a sink. 528 programs took as long, 1,024 programs 160 us, and 128
+programs 201 us. It took 13.6 us for 4,096 tokens of one sequence (PyTorch's attention 14.5), and 495 us for 1,048,576
+(488).
 
 Flash-Decoding (https://pytorch.org/blog/flash-decoding) splits the context this way. The combination is an online
 softmax over the parts, whose state starts with the sink: a maximum of sink, and a sum of exp(sink - sink) = 1.

@@ -21,9 +21,9 @@ output element. Any workspace may be at most 0.1 times the size of the inputs an
 tensor cores.
 
 Bytes: moving q, k, v, and out once takes 336 MB for 16,384 tokens with 32 query heads and 8 key heads of 128, or 75 us
-at the 4.5 TB/s that an H200 reads. Operations: 4 per visible score and column, so 0.27e12 with a window of 1,024, or
-0.34 ms at the 790e12 per second that the largest GEMMs reach there. So the kernel is compute-bound. Without the window,
-it would do 8 times as much work.
+at the 4.5 TB/s at which an H200 reads. Operations: 4 per visible score and column, so 0.27e12 with a window of 1,024,
+or 0.34 ms at the 790e12 per second that the largest GEMMs reach there. So the kernel is compute-bound. Without the
+window, it would do 8 times as much work.
 
 A program computes one block of queries. Two ranges of tiles have keys that these queries may see: the tiles of the
 sinks, and the tiles from the first key in the first query's window to the last query. A tile in both ranges belongs to
@@ -86,7 +86,7 @@ def sliding_window_kernel(out_ptr, q_ptr, k_desc, v_desc, tokens, group, window,
     # Whole tiles are in the window of the last query, and none of their keys is after the first query.
     first_whole = tl.minimum(tl.cdiv(tl.maximum(start_m + BLOCK_M - window, 0), BLOCK_N), end)
     last_whole = tl.minimum(tl.maximum((start_m + 1) // BLOCK_N, first_whole), end)
-    # Partial tiles: those of the sinks, those at the lower edge of the window, and those on the diagonal.
+    # Partial tiles: with sinks, at the lower edge of the window, and on the diagonal.
     below = sink_tiles + first_whole - first_tile
     for step in tl.range(0, below + end - last_whole):
         in_window = tl.where(step < below, first_tile + step - sink_tiles, last_whole + step - below)
@@ -104,7 +104,7 @@ def sliding_window(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: in
     out = torch.empty_like(q)
     # Three axes, so that a tile ends with the last token of its head: rows past it read as 0.
     k_desc, v_desc = (TensorDescriptor.from_tensor(x.flatten(0, 1), [1, BLOCK_N, head]) for x in (k, v))
-    # Values beyond the number of tokens change nothing, but they could be too large for 32 bits.
+    # A window or sinks beyond the number of tokens change nothing, but might not fit in 32 bits.
     sliding_window_kernel[batch * heads * triton.cdiv(tokens, BLOCK_M),](
         out, q, k_desc, v_desc, tokens, heads // k.shape[1], min(window, tokens), min(sinks, tokens),
         head**-0.5 * LOG2_E, BLOCK_M, BLOCK_N, head, num_warps=4, num_stages=3,

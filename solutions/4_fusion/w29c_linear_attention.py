@@ -22,10 +22,10 @@ outputs. The kernel may evaluate at most 5 special functions (such as exponentia
 may be at most 1 times the size of the inputs and outputs.
 
 Bytes: q, k, v, and out have 4 head elements for each token and head, and g has a float32. Moving them once takes 1.1 GB
-for 4 x 32 heads of 128 with 8,192 tokens, or 0.24 ms at the 4.5 TB/s that an H200 reads. Operations: for each token and
-column, 4 head with the state and 4 CHUNK within the chunk, so 0.1e12 in all, or 0.13 ms at 790e12 per second. Neither
-bounds the kernel, which took 0.51 ms on an H200: the steps of a chunk wait for one another, and only two programs for
-each SM fill the gaps.
+for 4 x 32 heads of 128 with 8,192 tokens, or 0.24 ms at the 4.5 TB/s at which an H200 reads. Operations: for each token
+and column, 4 head with the state and 4 CHUNK within the chunk, so 0.1e12 in all, or 0.13 ms at 790e12 per second.
+Neither bounds the kernel, which took 0.51 ms on an H200: the steps of a chunk wait for one another, and only two
+programs for each SM fill the gaps.
 
 A program computes one head and BLOCK_V columns of v and of the state, so q and k are read head / BLOCK_V times. Each
 factor is the exponential of a difference that is at most 0, as in Mamba-2 (https://arxiv.org/abs/2405.21060). Slower on

@@ -45,7 +45,7 @@ def address(table, rank, dtype: tl.constexpr):
 
 @triton.jit
 def signal_and_wait(flags, rank, number, WORLD: tl.constexpr):
-    """Signal the same block of every peer that this step's data is there, and wait for all peers' signals."""
+    """Signal to the same block of every peer that this step's data is there, and wait for all peers' signals."""
     # All threads have put their data before one of them raises the flags. Triton 3.9 puts a barrier before an atomic
     # operation that releases, but does not document it.
     tl.debug_barrier()

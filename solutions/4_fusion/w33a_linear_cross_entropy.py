@@ -49,7 +49,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 BLOCK_M, BLOCK_K = 128, 64
-# Tiles that programs go down before they take the next column: those that run together share h and w in L2.
+# Programs go down this many rows of tiles before the next column, so those that run together share h and w in L2.
 GROUP_SIZE_M = 16
 
 IGNORED = tl.constexpr(-100)
@@ -62,7 +62,7 @@ def partial_kernel(m_ptr, l_ptr, target_ptr, h_desc, w_desc, labels_ptr, M, V, K
     """Reduce one tile of logits to a maximum and a sum per row."""
     num_pid_m, num_pid_n = tl.cdiv(M, BLOCK_M), tl.cdiv(V, BLOCK_N)
     first_pid_m = tl.program_id(0) // (GROUP_SIZE_M * num_pid_n) * GROUP_SIZE_M
-    group_size_m = tl.minimum(num_pid_m - first_pid_m, GROUP_SIZE_M)  # the last group may be lower
+    group_size_m = tl.minimum(num_pid_m - first_pid_m, GROUP_SIZE_M)  # the last group may have fewer rows
     pid_m = first_pid_m + tl.program_id(0) % (GROUP_SIZE_M * num_pid_n) % group_size_m
     pid_n = tl.program_id(0) % (GROUP_SIZE_M * num_pid_n) // group_size_m
     logits = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
@@ -78,7 +78,7 @@ def partial_kernel(m_ptr, l_ptr, target_ptr, h_desc, w_desc, labels_ptr, M, V, K
         tl.store(target_ptr + offs_m, target, mask=has_label)
     # The logits of classes past the end are 0, and would add exp(0).
     logits = tl.where(offs_n < V, logits, -float("inf"))
-    m_i = tl.max(logits, axis=1)  # finite, because each tile has a class
+    m_i = tl.max(logits, axis=1)  # finite, because each tile contains a class
     l_i = tl.sum(tl.exp(logits - m_i[:, None]), axis=1)
     offs = pid_n.to(tl.int64) * M + offs_m
     tl.store(m_ptr + offs, m_i, mask=offs_m < M)
@@ -102,7 +102,7 @@ def merge_kernel(loss_ptr, lse_ptr, m_ptr, l_ptr, target_ptr, labels_ptr, M, til
         m_i = m_new
     lse = m_i + tl.log(l_i)
     counts = tl.load(labels_ptr + row, mask=row < M, other=IGNORED) != IGNORED
-    target = tl.load(target_ptr + row, mask=(row < M) & counts, other=0.0)  # no program stored that of an ignored row
+    target = tl.load(target_ptr + row, mask=(row < M) & counts, other=0.0)  # not stored for an ignored row
     tl.store(lse_ptr + row, lse, mask=row < M)
     tl.store(loss_ptr + row, tl.where(counts, lse - target, 0.0), mask=row < M)
 

@@ -81,9 +81,9 @@ def grpo_kernel(loss_ptr, dlogp_ptr, logp_ptr, old_logp_ptr, ref_logp_ptr, mask_
     answer = tl.program_id(0)
     start = tl.load(offsets_ptr + answer)
     end = tl.load(offsets_ptr + answer + 1)
-    # Blocks start at a sector of every tensor, the first one up to 31 tokens before the answer. Triton knows that
-    # start // 32 * 32 is a multiple of 32, and would give each lane four neighbors. But some of the four may not count,
-    # so four requests would load them, each with the sectors of all. Triton doesn't know it of this difference.
+    # Blocks start at a sector of every tensor, the first one up to 31 tokens before the answer. Triton can't see that
+    # the difference is a multiple of 32. If it could, as with start // 32 * 32, a lane would get four neighbors. Some
+    # of them may be masked, so four requests would load them, and each would touch the sectors of all four.
     first = start - start % 32 + tl.program_id(1) * BLOCK
     if first < end:
         advantage = load_advantage(rewards_ptr, answer, group_size, GROUP)

@@ -37,7 +37,7 @@ from cutlass.memory import SmemAllocator
 
 from kernelpath.lanes import cute as lane
 
-GROUP_M = 8  # rows of tiles that blocks of neighboring numbers share, and b with them in L2
+GROUP_M = 8  # rows of tiles that neighboring blocks share, so that L2 serves b
 
 
 class Tile(NamedTuple):
@@ -173,12 +173,12 @@ def sgemm_kernel(
     cute.arch.sync_threads()
     cute.autovec_copy(tCsA[None, None, 0, 0], tCrA[None, None, 0])
     cute.autovec_copy(tCsB[None, None, 0, 0], tCrB[None, None, 0])
-    stage, free_stage = cutlass.Int32(0), cutlass.Int32(tile.stages - 1)  # stages: multiplied now, and before
+    stage, free_stage = cutlass.Int32(0), cutlass.Int32(tile.stages - 1)  # the current stage and the previous one
     for k_tile in cutlass.range(k_tiles, unroll=tile.unroll):
         for i in cutlass.range_constexpr(tile.block_k):
             if cutlass.const_expr(i == tile.block_k - 1):
                 cute.arch.cp_async_wait_group(tile.stages - 2)
-                cute.arch.sync_threads()  # the next stage is there for all threads, and all have read this one
+                cute.arch.sync_threads()  # the next stage has arrived for all threads, and all have read this one
                 free_stage = stage
                 if k_tile + 1 < k_tiles:
                     stage = (stage + 1) % tile.stages
@@ -235,7 +235,7 @@ def launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, tile: cutlass.Const
 
 
 def choose(m: int, n: int) -> Tile:
-    """Return the fastest tile on an H200. It is smaller if rows of b don't allow vectors and copies have 4 bytes."""
+    """Return the fastest tile on an H200: a smaller one if rows of b don't allow vectors, only copies of 4 bytes."""
     if m * n < 1800**2:
         return SMALL if m * n < 1200**2 else SQUARE
     return LARGE if n % 4 == 0 else MIDDLE

@@ -61,7 +61,7 @@ class Tile(NamedTuple):
 
     @property
     def shared_bytes(self) -> int:
-        return 2 * BLOCK_K * self.stages * (self.block_m + self.block_n) + 1024  # for the alignment
+        return 2 * BLOCK_K * self.stages * (self.block_m + self.block_n) + 1024  # 1024 bytes for the alignment
 
 
 # Tiles by their speed for large matrices, the fastest first. The first does not fit into shared memory on sm_80.
@@ -120,7 +120,7 @@ def moves(x: cute.Tensor, ring: cute.Tensor, index: cutlass.Int32, k_begin: cutl
 
 @cute.jit
 def fetch(move: Moves, extent: cutlass.Int32, k_tile: cutlass.Int32, stage: cutlass.Int32, whole: cutlass.Constexpr):
-    """Copy this thread's part of a step to a stage. whole: the step does not start before k does."""
+    """Copy this thread's part of a step to a stage. whole: the step does not start before index 0 of k."""
     source, ring, coords = move.source[None, None, None, k_tile], move.ring[None, None, None, stage], move.coords
     if cutlass.const_expr(cute.size(coords, mode=[0]) == 1):
         for i in cutlass.range(cute.size(coords), unroll=4):
@@ -160,7 +160,7 @@ def multiply(
     sB = memory.allocate_tensor(b.element_type, layout_b.outer, 1024, layout_b.inner)
     sC = cute.make_tensor(sA.iterator, layout_c.outer)  # the stages' memory is reused for the stores
 
-    # The last step ends where k ends. So the first step may start before k does, and all others are complete.
+    # The last step ends where k ends. So the first step may start before index 0 of k; all others are complete.
     k_tiles = cute.ceil_div(K, BLOCK_K)
     k_begin = cute.assume(K - k_tiles * BLOCK_K, divby=bits[0] // 16)
     moves_a = moves(a, sA, tile_m, k_begin, bits[0], tile.threads)
@@ -194,7 +194,7 @@ def multiply(
         for k in cutlass.range_constexpr(BLOCK_K // MMA[2]):
             next_k = (k + 1) % (BLOCK_K // MMA[2])
             if cutlass.const_expr(next_k == 0):
-                # The next stage has arrived, for all threads, and none reads the stage before this one any more.
+                # The next stage has arrived for all threads, and no thread still reads the previous stage.
                 cute.arch.cp_async_wait_group(tile.stages - 2)
                 cute.arch.sync_threads()
                 if k_tile + 1 < k_tiles:
@@ -209,7 +209,7 @@ def multiply(
                 free_stage = free_stage + 1 if free_stage + 1 < tile.stages else cutlass.Int32(0)
             cute.gemm(mma, acc, tCrA[None, None, k], tCrB[None, None, k], acc)
 
-    # Through shared memory, so that whole rows go out.
+    # Store through shared memory, so that whole rows are written.
     cute.arch.sync_threads()
     rounded = cute.make_rmem_tensor_like(acc, out.element_type)
     rounded.store(acc.load().to(out.element_type))

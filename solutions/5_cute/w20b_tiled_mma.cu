@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(128) matmul(const bfloat16_t* a, const bfloat1
     for (int k_tile = 0; k_tile < STAGES - 1; ++k_tile) fetch(k_tile);
     for (int k_tile = 0; k_tile < size<2>(gA); ++k_tile) {
         cp_async_wait<STAGES - 2>();
-        __syncthreads();  // all threads' copies of this stage are complete, and no warp reads the previous stage any more
+        __syncthreads();  // all threads' copies of this stage are complete, and no warp still reads the previous stage
         fetch(k_tile + STAGES - 1);
         CUTE_UNROLL
         for (int step = 0; step < size<2>(tCrA); ++step) {

@@ -71,7 +71,7 @@ def copy_kernel(load: cute.CopyAtom, src: cute.Tensor, store: cute.CopyAtom, dst
         for n in cutlass.range(count, unroll=1):
             stage, phase = n % STAGES, n // STAGES % 2
             coord = place(block + n * blocks, tiles_n)
-            cute.arch.mbarrier_wait(empty + stage, phase ^ 1)  # the phase before, which a new mbarrier has behind it
+            cute.arch.mbarrier_wait(empty + stage, phase ^ 1)  # a new mbarrier's previous phase counts as complete
             with cute.arch.elect_one():
                 cute.arch.mbarrier_arrive_and_expect_tx(full + stage, cute.size_in_bytes(load.value_type, box))
             cute.copy(load, tXgX[None, coord], tXsX[None, stage], tma_bar_ptr=full + stage)
@@ -86,7 +86,7 @@ def copy_kernel(load: cute.CopyAtom, src: cute.Tensor, store: cute.CopyAtom, dst
             if n >= LAG:
                 with cute.arch.elect_one():
                     cute.arch.mbarrier_arrive(empty + (n - LAG) % STAGES)
-        cute.arch.cp_async_bulk_wait_group(0, read=True)  # they read shared memory, which goes with the block
+        cute.arch.cp_async_bulk_wait_group(0, read=True)  # shared memory must be read before the block exits
 
 
 @cute.jit

@@ -39,8 +39,8 @@ from cutlass.tensor_utils import LayoutEnum
 from kernelpath.lanes import cute as lane
 
 WARP = 32
-BLOCK_K = 64  # of a stage along k: rows of 128 bytes, which the widest swizzle spans
-STRIP = 64  # columns of the result that a TMA store takes, for the same reason
+BLOCK_K = 64  # columns of a stage: rows of 128 bytes, the span of the widest swizzle
+STRIP = 64  # columns of a TMA store, for the same reason
 GROUP_M = 8  # rows of tiles that neighboring blocks share, so that L2 serves a and b
 WIDE, NARROW = ((128, 256), 4), ((64, 128), 8)  # tiles of out, with as many stages as shared memory has room for
 
@@ -99,7 +99,7 @@ def multiply(
             pipe_read.advance()
             ring.consumer_wait(pipe_read)
             add_products(mma, acc, tCrA, tCrB, pipe_read.index)
-            warpgroup.wait_group(1)  # all but the products just issued are done, so the stage before has been read
+            warpgroup.wait_group(1)  # only the newest wgmmas may run, so the previous stage has been read
             ring.consumer_release(release_state)
             release_state.advance()
         warpgroup.wait_group(0)
@@ -142,12 +142,12 @@ def write_tile(mma, acc, free, layout_c, out, store, tile, tile_m, tile_n):
     rounded = cute.make_rmem_tensor_like(acc, out.element_type)
     rounded.store(acc.load().to(out.element_type))
     consumers = pipeline.NamedBarrier(1, cute.size(mma))
-    consumers.arrive_and_wait()  # nobody multiplies any more what lies there
+    consumers.arrive_and_wait()  # no wgmma still reads the stages
     shared = cute.make_tensor(cute.recast_ptr(free, layout_c.inner, dtype=out.element_type), layout_c.outer)
     atom = hopper.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, out.element_type, cutlass.Float32)
     to_smem = cute.make_tiled_copy_C(atom, mma).get_slice(tidx)
     cute.copy(atom, to_smem.retile(rounded), to_smem.partition_D(shared))
-    cute.arch.fence_proxy("async.shared", space="cta")  # what threads wrote, the TMA unit is to read
+    cute.arch.fence_proxy("async.shared", space="cta")  # makes the threads' writes visible to TMA
     consumers.arrive_and_wait()
     if cutlass.const_expr(store is not None):
         save, gC = store

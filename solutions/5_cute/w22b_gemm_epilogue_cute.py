@@ -160,7 +160,7 @@ def consume(tiles, k_tiles, rank, ring, order, mma, tCrA, tCrB, epilogue):
             cute.arch.mbarrier_arrive(empty + (count - 1) % STAGES, peer)
         tile_m, tile_n = tile_of(number, rank, tiles_m, tiles_n)
         finish(consumer, tile_m, tile_n, turn, acc, epilogue)
-        count += k_tiles  # of the other consumer
+        count += k_tiles  # skips the other consumer's k-tiles
         turn += 1
 
 
@@ -379,7 +379,7 @@ def gemm_epilogue(
     out, aux = torch.empty_like(residual), torch.empty_like(residual)
     if out.numel() == 0:
         return out, aux
-    if a.shape[1] == 0:  # a sum of no terms is zero
+    if a.shape[1] == 0:  # an empty sum is 0
         a, b = a.new_zeros(len(out), 8), b.new_zeros(8, len(bias))
     num_sms = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
     lane.run(gemm, a, b.T, bias, scale, residual, out, aux, num_sms)

@@ -57,7 +57,8 @@ from kernelpath.lanes import cute as lane
 WARPGROUP = 128
 # Warpgroups that multiply: 64 rows of the tile each.
 CONSUMERS = 2
-# Rows, columns, and the depth of a stage. Columns and depth are those of a block of scales of b.
+# Rows, columns, and the depth of a stage. A tile has as many columns as a block of b with one scale, and the same
+# depth.
 TILE = (64 * CONSUMERS, 128, 128)
 # The part of a tile that a consumer computes and stores.
 PART = (64, TILE[1])
@@ -102,10 +103,10 @@ def produce(tiles, k_tiles, rank, ring, copy_a, copy_b):
 
 @cute.jit
 def scales_of(k_block_begin, tile_m, tile_n, lane, scales):
-    """Load the scales of two blocks along k: those of every 32nd row, starting at row `lane`, and then the one of b.
+    """Load the scales of two blocks along k: for every 32nd row of a, starting at row `lane`, and then for b.
 
-    Rows past the end use the scale of the last row, and steps past k those of the last step. Their results are not
-    stored.
+    Rows past the end use the scale of the last row, and steps past k use the scales of the last step. Their results are
+    not stored.
     """
     scale_a, scale_b, m, blocks = scales
     loaded = cute.make_rmem_tensor((ROWS + 1, 2), cutlass.Float32)

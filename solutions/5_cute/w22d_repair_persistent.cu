@@ -44,7 +44,7 @@ __global__ void persistent(const float* x, float* out, int tiles, int steps) {
             }
         }
     } else if (threadIdx.x < COLS) {
-        int count = 0;  // as the producer counts: the phases go on from tile to tile
+        int count = 0;  // like the producer's count, it continues from tile to tile
         for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
             float acc = 0.0f;
             for (int step = 0; step < steps; ++step, ++count) {
@@ -66,7 +66,7 @@ __global__ void epilogue(const float* x, float* out, int tiles, int steps) {
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         float acc = 0.0f;
         for (int step = 0; step < steps; ++step) acc += x[(tile * steps + step) * COLS + threadIdx.x];
-        // Nobody writes result before the copy of the tile before has read it.
+        // No thread writes result before the previous tile's copy has read it.
         if (threadIdx.x == 0) ptx::cp_async_bulk_wait_group_read(ptx::n32_t<0>{});
         __syncthreads();
         result[threadIdx.x] = acc;

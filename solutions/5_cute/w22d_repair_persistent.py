@@ -25,7 +25,7 @@ import torch
 from kernelpath.lanes import cuda
 
 COLS = 128
-BLOCKS = 2  # of a persistent kernel
+BLOCKS = 2  # blocks of a persistent kernel
 
 CAUSES = {
     "persistent": "Uninitialized",

@@ -80,7 +80,7 @@ __global__ void proxy(const __half* a, const __half* b, float* out, int k) {
 __global__ void swizzle(const __half* a, const __half* b, float* out, int k) {
     __shared__ alignas(1024) __half smem_a[TILE * TILE], smem_b[TILE * TILE];
     float acc[32] = {};
-    const int row = threadIdx.x / 8, chunk = threadIdx.x % 8;  // of the first of four 16-byte vectors, 16 rows apart
+    const int row = threadIdx.x / 8, chunk = threadIdx.x % 8;  // position of the first of four vectors, 16 rows apart
     for (int k0 = 0; k0 < k; k0 += TILE) {
         int4 next_a[4], next_b[4];
         for (int i = 0; i < 4; ++i) {
@@ -144,7 +144,7 @@ __global__ void promote(const __half* a, const __half* b, float* out, int k) {
         wgmma_fence();
         multiply_tiles(part, smem_a, smem_b);
         wgmma_commit();
-        wgmma_wait<0>();  // part is the tensor core's until then
+        wgmma_wait<0>();  // until then, the tensor core may still write part
         for (int i = 0; i < 32; ++i) acc[i] += part[i];
         __syncthreads();
     }

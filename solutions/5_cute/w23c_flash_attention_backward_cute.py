@@ -22,7 +22,7 @@ GEMM for dq sums over the keys of all consumers, so ds goes through shared memor
 to which other blocks add as well. A separate warp adds it to float32 sums in global memory, with TMA
 (cp.reduce.async.bulk).
 
-prepare and round_dq are written: they compute delta before this kernel, and round the sums of dq after it. Start with
+prepare and round_dq are given: they compute delta before this kernel, and round the sums of dq after it. Start with
 consumers that wait for each GEMM. The grader checks the values, the memory that is allocated in addition to inputs and
 outputs, and every wait, and on a GPU compares the time with the formulas written as PyTorch operators.
 
@@ -64,7 +64,8 @@ CONSUMERS, STAGES = 2, 2
 HEADS_AT_A_TIME = 8
 
 # Named barriers. Barrier 0 is sync_threads, and the consumers share DS. EMPTY and FULL belong to the first consumer and
-# the warp that adds to dq, and WRITE to the first consumer alone. The second consumer uses the following numbers.
+# the warp that adds to dq, and WRITE belongs only to the first consumer. The second consumer uses the following
+# numbers.
 DS, EMPTY, FULL, WRITE = 1, 2, 4, 6
 
 
@@ -411,7 +412,7 @@ def differentiate_softmax(
 ):
     """Turn scores into p, and dp into ds without the scale.
 
-    lse2, delta: Those of the tile's queries. key, column: The key, and the query's index in the tile, of the thread's
+    lse2, delta: Values of the tile's queries. key, column: The key, and the query's index in the tile, of the thread's
     first score. last: The last key that the query of this score sees.
     """
     for i in cutlass.range_constexpr(cute.size(scores, mode=[1])):

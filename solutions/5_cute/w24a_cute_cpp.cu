@@ -13,7 +13,7 @@ using Ldmatrix = SM75_U32x4_LDSM_N;                       // four 8 x 8 matrices
 using Mma = SM80_16x8x16_F32BF16BF16F32_TN;               // accumulators (16 x 8) += a (16 x 16) * b (16 x 8)
 
 constexpr int STAGES = 3, GROUP_M = 8;  // GROUP_M: rows of tiles per group, whose blocks share a and b in L2
-using Depth = _64;                    // of a stage along k; a row is 128 bytes, which span all banks
+using Depth = _64;                    // columns of a stage: rows of 128 bytes, which span all banks
 using Vector = _8;                    // elements in 16 bytes
 
 // Rows of 64 elements. Vector v of row r is stored at v ^ r % 8, so the same vector of adjacent rows is in different banks.
@@ -84,7 +84,7 @@ matmul(const bfloat16_t* a, const bfloat16_t* b, bfloat16_t* out, int m, int n, 
     const int a_offset = stage_layout(warp_row + RowsOfA{}(lane_id), DepthOfA{}(lane_id));
     const int b_offset = stage_layout(ROWS + warp_column + RowsOfB{}(lane_id), DepthOfB{}(lane_id));
     uint32_t tCrA[2][I][4], tCrB[2][J / 2][4];
-    const bfloat16_t* stage = ring;  // from which fragments are loaded
+    const bfloat16_t* stage = ring;  // the stage from which fragments are loaded
     const auto load = [&](int buffer, int kb) {
         CUTE_UNROLL
         for (int i = 0; i < I; ++i) {
@@ -112,7 +112,7 @@ matmul(const bfloat16_t* a, const bfloat16_t* b, bfloat16_t* out, int m, int n, 
         CUTE_UNROLL
         for (int kb = 0; kb < PARTS; ++kb) {
             const int current = kb % 2, next = (kb + 1) % PARTS;
-            if (next == 0) {  // the next stage is there, and no warp reads the one before this any more
+            if (next == 0) {  // the next stage has arrived, and no warp still reads the previous one
                 cp_async_wait<STAGES - 2>();
                 __syncthreads();
                 stage = stage == ring + (STAGES - 1) * STAGE ? ring : stage + STAGE;

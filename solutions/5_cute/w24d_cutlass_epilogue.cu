@@ -20,7 +20,7 @@ namespace fusion = cutlass::epilogue::fusion;
 using Element = cutlass::bfloat16_t;
 using RowMajor = cutlass::layout::RowMajor;
 using ColumnMajor = cutlass::layout::ColumnMajor;
-using TileShape = Shape<_64, _64, _64>;  // a block's part of out, and of k in one step
+using TileShape = Shape<_64, _64, _64>;  // the tile of out per block, and the depth of a k-tile
 using ClusterShape = Shape<_1, _1, _1>;
 constexpr int ALIGNMENT = 8;  // elements in 16 bytes, which TMA requires
 constexpr auto ROUND = cutlass::FloatRoundStyle::round_to_nearest;
@@ -55,10 +55,10 @@ struct RowMax : PlainNode<RowMaxArguments> {
 
     template <class CoordTensor, class Residue>
     struct Callbacks : fusion::EmptyConsumerStoreCallbacks {
-        float* amax;           // of this thread's first row
+        float* amax;           // the element of this thread's first row
         CoordTensor tCcD;      // (row, column) of each of this thread's elements, relative to its first one
         Residue residue_tCcD;  // the number of rows and columns from the thread's first element to the end
-        float row_max[2] = {0, 0};  // of this thread's two rows, which are 8 apart after wgmma
+        float row_max[2] = {0, 0};  // the maxima of this thread's two rows, 8 apart after wgmma
 
         CUTLASS_DEVICE Callbacks(float* amax, CoordTensor tCcD, Residue residue_tCcD)
             : amax(amax), tCcD(tCcD), residue_tCcD(residue_tCcD) {}
@@ -66,7 +66,7 @@ struct RowMax : PlainNode<RowMaxArguments> {
         template <class Accumulator, class Input, int N>
         CUTLASS_DEVICE auto visit(const cutlass::Array<Accumulator, N>&, int epi_v, int epi_m, int epi_n,
                                   const cutlass::Array<Input, N>& input) {
-            const auto coordinates = tCcD(_, _, _, epi_m, epi_n);  // of the subtile
+            const auto coordinates = tCcD(_, _, _, epi_m, epi_n);  // coordinates in the subtile
             CUTE_UNROLL
             for (int i = 0; i < N; ++i) {
                 const auto coordinate = coordinates(epi_v * N + i);

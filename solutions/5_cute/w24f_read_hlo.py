@@ -61,7 +61,7 @@ class Instruction:
         self.elements = sum(extents)
 
     def needs(self, operand, elements):
-        """Return how many elements of an operand this instruction needs for some of its own."""
+        """Return how many elements of an operand this instruction needs to compute `elements` of its own."""
         is_first = operand.name == self.operands[0]
         if is_first and self.opcode == UPDATE:
             return 0
@@ -85,7 +85,7 @@ def moved(body, kernel, root):
 
 
 def describe(instruction, entry, bodies):
-    """Return the element of each list for an instruction of the entry."""
+    """Return the element of an instruction of the entry in each list of the report."""
     found = re.search(r'kind=(\w+)|custom_call_target="([^"]+)"', instruction.attributes)
     kind = (found[1] or found[2]) if found else instruction.opcode
     if kind == "kCustom":

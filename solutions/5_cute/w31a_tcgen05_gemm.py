@@ -74,7 +74,7 @@ def multiply(mma: cute.TiledMma, a, b, out: cute.Tensor, strips, store):
         cute.arch.mbarrier_init_fence()
 
     tensor_memory = TmemAllocator(barrier_for_retrieve=pipeline.NamedBarrier(1, WARPS * WARP))
-    tensor_memory.allocate(TILE[1])  # by warp 0
+    tensor_memory.allocate(TILE[1])  # only warp 0 allocates
     tensor_memory.wait_for_alloc()  # a barrier for all threads: the mbarriers are initialized, too
     address = tensor_memory.retrieve_ptr(cutlass.Float32)
     acc = cute.make_tensor(address, mma.make_fragment_C(mma.partition_shape_C(TILE[:2])).layout)
@@ -106,7 +106,7 @@ def place(shape):
 
 @cute.jit
 def partition(copy: cute.CopyAtom, shared: cute.Tensor, tiles: cute.Tensor):
-    """Return tiles [.., step] and stages [.., stage] as the copy takes them. Both are partitioned for the MMA."""
+    """Return tiles [.., step] and stages [.., stage] as the copy expects them. Both are partitioned for the MMA."""
     to_shared, from_tiles = cpasync.tma_partition(
         copy, 0, cute.make_layout(1), cute.group_modes(shared, 0, 3), cute.group_modes(tiles, 0, 3)
     )
@@ -155,7 +155,7 @@ def round_tile(acc, shared):
         rounded = cute.make_rmem_tensor_like(loaded, shared.element_type)
         rounded.store(loaded.load().to(shared.element_type))
         cute.autovec_copy(rounded, targets[None, None, None, strip])
-    cute.arch.fence_proxy("async.shared", space="cta")  # threads wrote, the TMA unit reads
+    cute.arch.fence_proxy("async.shared", space="cta")  # makes the threads' writes visible to TMA
     cute.arch.barrier(barrier_id=2, number_of_threads=EPILOGUE_WARPS * WARP)  # all lanes are loaded and written
 
 

@@ -133,7 +133,7 @@ def attend(
 
 @cute.jit
 def partition(copy: cute.CopyAtom, smem: cute.Tensor, tiles: cute.Tensor):
-    """Return tiles [.., tile] and stages [.., stage] as the copy takes them."""
+    """Return tiles [.., tile] and stages [.., stage] as the copy expects them."""
     to_shared, from_tiles = cpasync.tma_partition(
         copy, 0, cute.make_layout(1), cute.group_modes(smem, 0, 3), cute.group_modes(tiles, 0, 3)
     )
@@ -262,10 +262,10 @@ def store_row(tile, row, tidx):
 
 @cute.jit
 def exponentials(row, m_i, scale: cutlass.Constexpr):
-    """Replace the scores by 2^(score * scale - m_i), the last BY_FMA of them without the exponential unit; sum them."""
+    """Replace scores with 2^(score * scale - m_i), the last BY_FMA of them without the exponential unit; sum them."""
     by_unit = cute.make_tensor(row.iterator, cute.make_layout(BLOCK_N - BY_FMA))
     by_unit.store(cute.math.exp2(by_unit.load() * scale - m_i, fastmath=True))
-    for first in cutlass.range_constexpr(BLOCK_N - BY_FMA, BLOCK_N, 8):  # few at a time: they take registers
+    for first in cutlass.range_constexpr(BLOCK_N - BY_FMA, BLOCK_N, 8):  # 8 at a time, to save registers
         by_fma = cute.make_tensor(row.iterator + first, cute.make_layout(8))
         for i in cutlass.range_constexpr(8):
             by_fma[i] = cute.arch.fmax(by_fma[i] * scale - m_i, F32(LOWEST))
@@ -275,7 +275,7 @@ def exponentials(row, m_i, scale: cutlass.Constexpr):
         power = fraction * POLYNOMIAL[3] + POLYNOMIAL[2]
         power = power * fraction + POLYNOMIAL[1]
         power = power * fraction + POLYNOMIAL[0]
-        exponent = shifted.bitcast(INT32) * (1 << 23)  # the integer, moved to the exponent; ROUNDER's bits drop out
+        exponent = shifted.bitcast(INT32) * (1 << 23)  # n << 23, without ROUNDER's bits
         by_fma.store((power.bitcast(INT32) + exponent).bitcast(F32))
     return row.load().reduce(cute.ReductionOp.ADD, F32(0.0), 0)
 

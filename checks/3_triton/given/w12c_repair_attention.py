@@ -23,7 +23,7 @@ BLOCK_M = 16
 BLOCK_N = 32
 SCALE = 1.4426950408889634 / HEAD**0.5  # exp2 instead of exp
 
-# Each "TODO" is for you to replace by the kind of the fault that the kernel has.
+# Replace each "TODO" with the kind of the kernel's fault.
 CAUSES = {
     "padding": "TODO",
     "rescale": "TODO",

@@ -20,7 +20,7 @@ import torch
 import triton
 import triton.language as tl
 
-# Each "TODO" is for you to replace by the kind of the fault that the kernel has.
+# Replace each "TODO" with the kind of the kernel's fault.
 CAUSES = {
     "push": "TODO",
     "last": "TODO",
@@ -76,7 +76,7 @@ def last(x, out, staging, flags, n, WORLD: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def chain(x, out, staging, flags, n, WORLD: tl.constexpr, BLOCK: tl.constexpr):
-    """Add the vector to the sum of the ranks before, and pass the sum on. The sum of the last rank is the result."""
+    """Add the vector to the sum of the preceding ranks, and pass the sum on. The sum of the last rank is the result."""
     rank = tl.program_id(0)
     offs = tl.arange(0, BLOCK)
     acc = tl.load(x + rank * n + offs, mask=offs < n, other=0.0)

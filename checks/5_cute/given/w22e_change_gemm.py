@@ -37,7 +37,7 @@ from kernelpath.lanes import cute as lane
 WARP = 32
 WARPGROUP = 128
 TILE = (64, 64)
-BLOCK_K = 64  # of a stage along k: rows of 128 bytes, which the widest swizzle spans
+BLOCK_K = 64  # columns of a stage: rows of 128 bytes, the span of the widest swizzle
 STAGES = 3
 GROUP = 4  # rows of tiles that blocks go down before the next column
 
@@ -130,7 +130,7 @@ def multiply(mma: cute.TiledMma, copy_a, copy_b, out: cute.Tensor, bias, order):
 
 @cute.jit
 def partition(atom: cute.CopyAtom, smem: cute.Tensor, tiles: cute.Tensor):
-    """Return stages and tiles as a copy with the atom takes them."""
+    """Return stages and tiles in the form that a copy with the atom expects."""
     return cpasync.tma_partition(
         atom, 0, cute.make_layout(1), cute.group_modes(smem, 0, 2), cute.group_modes(tiles, 0, 2)
     )

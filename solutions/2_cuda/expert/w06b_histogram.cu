@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(THREADS) many_bins(const int* x, int* counts, 
             const int4 value = valid ? reinterpret_cast<const int4&>(loaded[load]) : int4{};
             const bool alike = value.x == value.y && value.y == value.z && value.z == value.w;
             const int first_lanes = __shfl_sync(ALL_LANES, value.x, 0);  // every lane takes part
-            if (__all_sync(ALL_LANES, valid && alike && value.x == first_lanes)) {  // sorted values: nearly always
+            if (__all_sync(ALL_LANES, valid && alike && value.x == first_lanes)) {  // nearly always for sorted x
                 if (threadIdx.x % LANES == 0) count_times(value.x, 4 * LANES);
             } else if (valid) {
                 count(value.x);

@@ -6,8 +6,8 @@ or equal to bins or larger, are not counted. x has from 1 to 2**30 elements, so 
 aligned to 16 bytes. Its values may be uniform, sorted, or all equal, and the counts must be exact in each case.
 
 Write the kernel in w06b_histogram.cu, then launch it here. The grader checks the values, the bytes moved and their
-sectors, how many lanes of an atomic on global memory access one address, and, on a GPU, the time compared with a kernel
-that counts in global memory.
+sectors, how many lanes of an atomic in global memory target the same address, and, on a GPU, the time compared with a
+kernel that counts in global memory.
 
 The grader enforces these limits on the largest case (n=1200007 bins=256 dtype=uint8 distribution=uniform); smaller
 cases get some slack for partial tiles. Each load or store may touch at most 1.3 times the sectors that its bytes

@@ -12,7 +12,7 @@ struct Oscillator {
     __device__ static float acceleration(float x) { return -x * (1 + x * x); }
 
     // The classical Runge-Kutta method, with the velocities v2 to v4 replaced by their definitions: an acceleration
-    // depends on the position alone, so the method is one of Nystroem's, with 29 operations and not 38.
+    // depends only on the position, so this is a Nystroem method, with 29 operations instead of 38.
     __device__ void step() {
         const float x_half = x + H / 2 * v, x_full = x + H * v;  // the position at the old velocity
         const float a1 = acceleration(x), a2 = acceleration(x_half);
@@ -35,7 +35,7 @@ constexpr unsigned ALL_LANES = 0xffffffff;
 constexpr int THREADS = 256;
 constexpr int ITEMS = 8;  // oscillators for each thread
 constexpr int TILE = THREADS * ITEMS;
-constexpr int BINS = MOST_STEPS;  // oscillators with no step share a bin with those of one step
+constexpr int BINS = MOST_STEPS;  // oscillators with 0 steps and with 1 step share a bin
 
 __device__ int bin_of(int steps) { return max(steps, 1) - 1; }
 

@@ -148,7 +148,7 @@ __global__ void softmax_long(const T* x, T* out, int columns, int cached) {
     extern __shared__ uint4 shared[];
     V* x_smem = reinterpret_cast<V*>(shared);
 
-    // This block's share of the row: what it holds, what it keeps, and the rest.
+    // This block's share of the row: vectors in registers, vectors in shared memory, and the rest.
     x += blockIdx.x / CLUSTER * (long long)columns;
     out += blockIdx.x / CLUSTER * (long long)columns;
     const Row<T, WIDTH, RAGGED> row(x, columns);

@@ -1,8 +1,9 @@
 """Softmax: the launch.
 
-softmax(x) takes a contiguous bfloat16 or float32 matrix with any number of rows and with 1 to 262144 columns or more.
-It returns the softmax of each row as a new tensor of the same dtype, computed in float32, for finite values of any
-size. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements, so offsets need 64 bits.
+softmax(x) takes a contiguous bfloat16 or float32 matrix with any number of rows and at least one column; rows of more
+than 262144 columns must work, too. It returns the softmax of each row as a new tensor of the same dtype, computed in
+float32, for finite values of any size. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements,
+so offsets need 64 bits.
 
 Write the kernel in w07a_softmax.cu, then launch it here. The grader checks the values, the bytes that the kernel moves
 (one read and one write are enough), and, on a GPU, the time compared with the formula written as five PyTorch
@@ -59,7 +60,7 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 
 
 def launch_short(x: torch.Tensor, out: torch.Tensor, width: int, most: int) -> None:
-    """Divide a row among lanes that hold two or three vectors each, or among a warp or block with up to `most` each."""
+    """Give a row to some lanes with two to four vectors each, or to a warp or a block with up to `most` per thread."""
     rows, columns = x.shape
     vectors = columns // width
     lanes = min(32, 1 << max(0, (vectors // 2).bit_length() - 1))
@@ -75,9 +76,10 @@ def launch_short(x: torch.Tensor, out: torch.Tensor, width: int, most: int) -> N
 
 
 def launch_long(x: torch.Tensor, out: torch.Tensor, width: int, held: int) -> None:
-    """Give a row to one of three blocks per SM, to one of two that hold a part in registers, or to up to eight such.
+    """Give a row to one block, or to a cluster of up to eight. An SM has three of them, or two that also use registers.
 
-    At 131072 columns on an H200, three are faster in bfloat16 (0.91 of a copy, not 0.85), two in float32 (0.96, 0.92).
+    At 131072 columns on an H200, three are faster in bfloat16 (0.91 of a copy, not 0.85), and two in float32 (0.96, not
+    0.92).
     """
     rows, columns = x.shape
     vector_bytes, nbytes = width * x.element_size(), columns * x.element_size()

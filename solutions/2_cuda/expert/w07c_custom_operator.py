@@ -2,8 +2,8 @@
 
 softmax(x) takes a contiguous bfloat16 or float32 matrix with any number of rows, each with at least one element and at
 most 64 KiB. It returns the softmax of each row as a new tensor of the same dtype, computed in float32, for finite
-values of any size, and autograd knows its gradient: dx = y * (dy - sum(y * dy)) row by row, where y is the output and
-dy its gradient. Tensors have fewer than 2**31 elements and are not always aligned to 16 bytes.
+values of any size, and autograd can compute its gradient: dx = y * (dy - sum(y * dy)) row by row, where y is the output
+and dy its gradient. Tensors have fewer than 2**31 elements and are not always aligned to 16 bytes.
 
 Register two operators with torch.library, one for each direction. Each needs a fake implementation, and the first needs
 a backward formula that calls the second. Give them your own namespace, or one made from __name__, as in
@@ -71,7 +71,8 @@ def launch(name: str, *tensors: torch.Tensor) -> None:
     """Launch a block per row, with as few threads as can hold it in four vectors each, but at least 64.
 
     With twice as many threads, half of which have no vectors, the softmax of 16384 columns takes 237 us on an H200, not
-    141. Where 64 threads have fewer vectors, as many are compiled in, since others only cost instructions.
+    141. If 64 threads need fewer vectors, the kernel is compiled for fewer, since the others would only cost
+    instructions.
     """
     rows, columns = tensors[0].shape
     if tensors[0].numel() == 0:

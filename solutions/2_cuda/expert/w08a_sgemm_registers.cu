@@ -64,7 +64,7 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
     const int threadRow = warp_id / (TILE / WARP_TILE) * WARP_TILE + (lane_id / 16 * 2 + lane_id % 2) * 4;
     const int threadCol = warp_id % (TILE / WARP_TILE) * WARP_TILE + lane_id / 2 % 8 * 4;
     alignas(16) float acc[TM][TN] = {};
-    const int first_depth = (k - 1) % BK + 1;  // the first step takes what is left over, and all others are whole
+    const int first_depth = (k - 1) % BK + 1;  // the first step takes the remainder of k, and all others are complete
     fetch(first_depth);
     store_tiles(0);
     __syncthreads();

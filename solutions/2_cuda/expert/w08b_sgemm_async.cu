@@ -88,13 +88,13 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
     __pipeline_wait_prior(STAGES - 2);
     __syncthreads();
     read(stages[0], 0);
-    int current = 0, free = STAGES - 1;  // the stage that is multiplied, and the stage multiplied before
+    int current = 0, free = STAGES - 1;  // the current stage and the previous one
     for (int tiles_left = k_tiles; tiles_left > 0; --tiles_left) {
 #pragma unroll
         for (int i = 0; i < BK; ++i) {
             if (i == BK - 1) {
                 __pipeline_wait_prior(STAGES - 2);
-                __syncthreads();  // the next stage is there for all threads, and all have read this one
+                __syncthreads();  // the next stage has arrived for all threads, and all have read this one
                 free = current;
                 if (tiles_left > 1) current = current + 1 == STAGES ? 0 : current + 1;
             }

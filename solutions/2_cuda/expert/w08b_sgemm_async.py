@@ -34,7 +34,7 @@ class Tile(NamedTuple):
     high: int
     wide: int
     stages: int
-    blocks: int  # per SM at a time, at least
+    blocks: int  # minimum number of resident blocks per SM
     copy: int
 
     @property
@@ -49,7 +49,7 @@ class Tile(NamedTuple):
         return -(-m // self.rows) * -(-n // self.columns)
 
 
-MULTIPROCESSORS = 132  # of an H200, on which the table was measured; results are right on any GPU
+MULTIPROCESSORS = 132  # an H200's; the table was measured there, but results are right on any GPU
 
 LARGE = Tile(128, 256, 8, 64, 64, 16, 8, stages=4, blocks=1, copy=4)
 MIDDLE = Tile(64, 128, 16, 32, 64, 8, 8, stages=3, blocks=3, copy=0)
@@ -79,7 +79,7 @@ def parts_of(k: int, most: int) -> int:
 
 
 def padded(matrix: torch.Tensor, multiple: int) -> tuple[torch.Tensor, int]:
-    """Return a matrix whose rows start at multiples of so many floats, the input if possible, and its row distance."""
+    """Return a matrix whose rows start at multiples of `multiple` floats, the input if possible, and its row stride."""
     rows, columns = matrix.shape
     if columns % multiple == 0 and matrix.data_ptr() % 16 == 0:
         return matrix, columns

@@ -9,7 +9,7 @@
 #include <cuda_fp16.h>
 #include <cuda_pipeline.h>
 
-constexpr int PANEL = 64;  // columns: a row of a panel has 128 bytes, which span all banks once
+constexpr int PANEL = 64;  // columns of a panel: a row has 128 bytes, which span all banks once
 constexpr int BK = PANEL;
 constexpr int STAGES = 3;
 constexpr int K = 16;      // steps along k of one mma
@@ -125,7 +125,7 @@ matmul(const T* a, const T* b, T* out, int m, int n, int k) {
     const unsigned base = __cvta_generic_to_shared(ring);
     const unsigned a_offset = sizeof(T) * swizzle(BM, warpRow + lane_id % 16, lane_id / 16 * 8);
     const unsigned b_offset = sizeof(T) * (TILE_A + swizzle(BK, lane_id % 16, warpCol + lane_id / 16 * 8));
-    unsigned stage = base;                        // from which fragments are loaded
+    unsigned stage = base;                        // the stage from which fragments are loaded
     unsigned a_reg[2][I][4], b_reg[2][J / 2][4];    // the fragments in use and the next ones
     const auto load = [&](int buf, int q) {
         for (int j = 0; j < J / 2; ++j) {
@@ -146,7 +146,7 @@ matmul(const T* a, const T* b, T* out, int m, int n, int k) {
         #pragma unroll
         for (int q = 0; q < BK / K; ++q) {
             const int next = (q + 1) % (BK / K);
-            if (next == 0) {  // the next stage is there, and no warp reads the one before this any more
+            if (next == 0) {  // the next stage has arrived, and no warp still reads the previous one
                 __pipeline_wait_prior(STAGES - 2);
                 __syncthreads();
                 stage = stage == base + (STAGES - 1) * STAGE_BYTES ? base : stage + STAGE_BYTES;

@@ -9,7 +9,7 @@ constexpr int WARP = 32, THREADS = 256, WARPS = THREADS / WARP, ROWS = 8, ROW = 
 // The state of a tile, in the upper half of its status word. The lower half is the sum.
 constexpr unsigned EMPTY = 0, SUM = 1, PREFIX = 2;
 
-// State and sum travel in one aligned word of 8 bytes, which arrives as a whole. So no fence is needed between them.
+// State and sum share one aligned word of 8 bytes, which is stored as a whole, so no fence is needed between them.
 __device__ void publish(unsigned long long* status, unsigned state, int sum) {
     const unsigned long long word = (unsigned long long)state << 32 | unsigned(sum);
     asm volatile("st.relaxed.gpu.u64 [%0], %1;" ::"l"(status), "l"(word) : "memory");

@@ -7,9 +7,9 @@ sum fits in int32.
 Write the kernel in w25a_scan.cu, then launch it here. The grader checks the values and the bytes that the kernel moves.
 On a GPU, it compares the time with three kernels that read x twice. The limit on bytes allows one read of x and one
 write of the result, so blocks have to pass sums to each other while the kernel runs. Loads that a loop repeats until a
-value changes are not counted. The grader starts the blocks in ascending and in descending order, and the largest case
-has more tiles of 4096 elements than the simulated GPU holds blocks at once: use atomicAdd, not blockIdx.x, to give a
-block its tile.
+value changes are not counted. The grader starts the blocks in ascending and in descending order, and in the largest
+case there are more tiles of 4096 elements than blocks that fit on the simulated GPU at once: use atomicAdd, not
+blockIdx.x, to give a block its tile.
 
 A block publishes a value with the stub's publish(), with an atomic operation, or with a __threadfence() between the
 value and its flag. CUDA C++ does not promise that a volatile access of 8 bytes is indivisible, so the grader reports a

@@ -8,9 +8,9 @@ keep their order. Four passes, with shift 0 first, sort keys as unsigned numbers
 
 Write the kernel in w25c_radix_pass.cu, then launch it here. The grader checks the order of the keys and the bytes that
 the kernel moves. On a GPU, it compares the time with three kernels that read the keys twice. The limit on bytes
-requires that a block sorts its tile before it writes, because keys that go straight to their positions touch a sector
-each. The grader starts the blocks in different orders, and the simulated GPU holds fewer blocks at once than the
-largest case has tiles of 4096 keys.
+requires a block to sort its tile before it writes, because keys that go straight to their positions each touch a sector
+of their own. The grader starts the blocks in different orders, and the simulated GPU holds fewer blocks at once than
+the largest case has tiles of 4096 keys.
 
 The grader enforces this limit on the largest case (n=100003 shift=0 distribution=uniform); smaller cases get some slack
 for partial tiles. In total, global memory accesses may move at most 2.5 times the size of the inputs and outputs.

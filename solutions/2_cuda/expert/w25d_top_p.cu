@@ -29,7 +29,7 @@ struct Histogram {
     __device__ Mass mass(int digit) const { return Mass(high[digit]) << 32 | low[digit]; }
 };
 
-// The digits chosen so far, what all greater keys sum to, and what these keys and those with these digits sum to.
+// The digits chosen so far, the sum of all greater keys, and this sum plus the sum of the keys with these digits.
 struct Choice {
     Mass digits, mass_above, mass;
     int above, tokens;
@@ -108,7 +108,7 @@ top_p(const float* logits, const float* temperature, const int* top_k, const flo
     __shared__ float warp_max[THREADS / WARP];
     const int r = blockIdx.x, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const float* const row = logits + (long long)r * vocabulary;
-    const float scale = 1.44269504f / temperature[r];  // for powers of 2
+    const float scale = 1.44269504f / temperature[r];  // for exponentials with base 2
 
     float max_logit = -INFINITY;
     for_each_token(row, vocabulary, [&](int, float logit) { max_logit = fmaxf(max_logit, logit); });

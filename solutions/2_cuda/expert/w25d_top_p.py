@@ -1,6 +1,6 @@
 """Top-p: the launch.
 
-top_p(logits, temperature, top_k, p, uniform) takes contiguous tensors that begin at a multiple of 16 bytes: logits
+top_p(logits, temperature, top_k, p, uniform) takes contiguous tensors that start at a multiple of 16 bytes: logits
 (rows, vocabulary) in float32, and for each row, temperature, p, and uniform in float32 and top_k in int32. It returns
 three new tensors of shape (rows,): token and size as int32, and kept as float32.
 

@@ -36,7 +36,7 @@ import torch
 import triton
 import triton.language as tl
 
-# What no program has stored: the bits of the lowest float32 as a maximum, and those of 0 as a sum.
+# A word that no program has stored yet: the lowest float32 as a maximum, and 0 as a sum.
 NEUTRAL = tl.constexpr((0xFF7FFFFF << 32) - (1 << 64))
 
 
@@ -130,7 +130,7 @@ def softmax_team(
 
 @triton.jit
 def exchange(words, rank, a, b, TEAM: tl.constexpr, SLOTS: tl.constexpr):
-    """Return what each of the TEAM programs passes as a and b. A word that is -1 has not been stored yet.
+    """Return the values of a and b that each of the TEAM programs passes. A word that is -1 has not been stored yet.
 
     The results have SLOTS elements, a power of two. Those after the first TEAM are NEUTRAL.
 

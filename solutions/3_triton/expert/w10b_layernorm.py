@@ -19,7 +19,7 @@ Bytes: 2 matrices, 537 MB for 16384 x 8192 bfloat16, 0.13 ms at the 4.1 TB/s tha
 about 8 per value, which take a tenth of that time. weight and bias come from L1 and L2, and if a program has one row,
 they are read as often as x. These reads, and two reductions that depend on each other, keep long rows below copy speed.
 
-    columns     a row is held in                 of the copy (H200, bfloat16)    torch.compile beside it
+    columns     a row is held in                 of the copy (H200, bfloat16)    torch.compile
     to 16384    registers, 1 to 5 blocks         0.96 to 0.98                    0.97 at 1024, 0.84 at 8192
     to 32768    registers, 4 blocks, 32 warps    0.80                            0.77
     beyond      registers of a team, 3 per SM    0.7 at 65536                    0.53
@@ -123,7 +123,7 @@ def load_slice(x, row, rows, columns, first, PARTS: tl.constexpr, BLOCK: tl.cons
 
 @triton.jit
 def exchange(words, rank, a, b, TEAM: tl.constexpr):
-    """Return what each of the TEAM programs passes as a and b. A word that is -1 has not been stored yet.
+    """Return the values of a and b that each of the TEAM programs passes. A word that is -1 has not been stored yet.
 
     Two float32 form one word of 8 bytes, which is stored and loaded at once, so both arrive together and no fence is
     needed to order them. All programs of the grid must be resident, so the launch is cooperative.

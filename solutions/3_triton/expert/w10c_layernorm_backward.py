@@ -99,7 +99,7 @@ def backward_team(
         c1_parts = tl.zeros([BLOCK], tl.float32)
         for part in tl.static_range(PARTS):
             wdy = dy[part].to(tl.float32) * w[part].to(tl.float32)
-            c2_parts += wdy  # 0 past the end of the row, where DY and W are
+            c2_parts += wdy  # 0 past the end of the row, as DY and W are there
             c1_parts += wdy * ((x[part].to(tl.float32) - mean) * rstd)
         c2, c1 = tl.reduce((c2_parts, c1_parts), 0, add_pairs)
         if TEAM > 1:
@@ -153,7 +153,7 @@ def load_slice(x, row, rows, columns, first, PARTS: tl.constexpr, BLOCK: tl.cons
 
 @triton.jit
 def exchange(words, rank, a, b, TEAM: tl.constexpr):
-    """Return what each of the TEAM programs passes as a and b. A word that is -1 has not been stored yet.
+    """Return the values of a and b that each of the TEAM programs passes. A word that is -1 has not been stored yet.
 
     Two float32 form one word of 8 bytes, which is stored and loaded at once, so both arrive together and no fence is
     needed to order them. All programs of the grid must be resident, so the launch is cooperative.

@@ -63,9 +63,9 @@ ROW = np.dtype(
         ("exp_avg", "i8"),
         ("exp_avg_sq", "i8"),
         ("numel", "i8"),
-        ("first", "i8"),  # its first chunk
+        ("first", "i8"),  # the tensor's first chunk
         ("aligned", "i8"),
-        ("ahead", "i8"),  # of the first tensor, in steps
+        ("ahead", "i8"),  # steps by which it is ahead of the first tensor
     ]
 )
 
@@ -74,8 +74,8 @@ ROW = np.dtype(
 def chunk(address, start, DTYPE: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr):
     """Return pointers to BLOCK elements of the tensor at an address."""
     first = address.to(tl.pointer_type(DTYPE)) + start
-    # Of the same shape, all others would get the layout of the aligned ones, four elements in a row a thread,
-    # and where 16-byte accesses are not possible the lanes of a warp would be 16 bytes apart
+    # Pointers of different shapes have different layouts. In the layout of the aligned pointers, a thread has four
+    # neighboring elements, so without 16-byte accesses, the lanes of a warp would be 16 bytes apart.
     return tl.multiple_of(first, 16) + tl.arange(0, BLOCK) if ALIGNED else first + tl.arange(0, BLOCK)[None, :]
 
 

@@ -25,10 +25,10 @@ whose length is not a power of two need the same wide accesses. If a power of tw
 as a product, so that the compiler sees the divisor. At 5000 columns, that alone raised the speed from 0.55 to 0.98 of
 copy speed. With several blocks instead of one, and few masked lanes, short and long rows can share their settings. If
 the row length is not a multiple of 16 bytes, a program starts at the row's first multiple of 16 bytes and handles the
-few elements at both ends separately. Of rows that do not fit into registers, a program holds a part; it reads the rest
-of h again, from L2, because it has just been written.
+few elements at both ends separately. If a row does not fit into registers, a program holds a part of it and reads the
+rest of h again, from L2, where it has just been written.
 
-    columns (bfloat16)    of the copy's speed (H200)    torch.compile and Liger beside it
+    columns (bfloat16)    of the copy's speed (H200)    torch.compile and Liger
     1024                  1.01                          1.00 and 1.00
     5000                  0.99                          0.93 and 0.56
     8192                  0.98                          0.96 and 0.98
@@ -51,7 +51,7 @@ def add_rmsnorm_rows(
     WIDTH: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Add and normalize ROWS rows per program, held as PARTS blocks of BLOCK columns."""
-    columns = vectors * WIDTH  # the compiler now knows what divides it, and with it every offset
+    columns = vectors * WIDTH  # the compiler now knows a divisor of columns, and so of every offset
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     offs = tl.arange(0, BLOCK)[None, :]
     row_start = row.to(tl.int64) * columns
@@ -107,7 +107,7 @@ def add_rmsnorm_long(
         cols = part * BLOCK + offs
         normalize(y + middle, parts[part], w_ptr, cols, stop, rstd)
     num_steps = tl.cdiv(stop - HELD * BLOCK, PARTS * BLOCK)
-    for step in tl.range(0, num_steps):  # the last first: it is the likeliest to be in L2 still
+    for step in tl.range(0, num_steps):  # last block first, because it is the likeliest to be in L2
         for part in tl.static_range(PARTS):
             cols = HELD * BLOCK + (num_steps - 1 - step) * (PARTS * BLOCK) + part * BLOCK + offs
             h_part = tl.load(h + middle + cols, mask=cols < stop, other=0.0, eviction_policy="evict_first")
@@ -118,7 +118,7 @@ def add_rmsnorm_long(
 
 @triton.jit
 def load(x, residual, cols, stop, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """Load PARTS blocks of both, starting at `cols`, with 0 from `stop`. All loads precede the first store."""
+    """Load PARTS blocks of x and residual from `cols` on, with 0 from `stop` on. All loads precede the first store."""
     pairs = ()
     for part in tl.static_range(PARTS):
         offs = cols + part * BLOCK

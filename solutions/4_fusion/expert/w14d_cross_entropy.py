@@ -70,7 +70,7 @@ def cross_entropy_rows(
     WIDTH: tl.constexpr, HELD: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Process row after row. HELD blocks stay in registers; the others are loaded twice, PARTS at a time."""
-    ONCE: tl.constexpr = "evict_first" if GRADIENT else ""  # L2 is for what is loaded a second time
+    ONCE: tl.constexpr = "evict_first" if GRADIENT else ""  # keep in L2 only what is loaded a second time
     AGAIN: tl.constexpr = "evict_last" if GRADIENT else ""
     offs = tl.arange(0, BLOCK // WIDTH)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
     offs_e = tl.arange(0, 2 * WIDTH)
@@ -80,7 +80,7 @@ def cross_entropy_rows(
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0)):
         row_start, middle, stop = vectors_of(row, rows, classes, WIDTH)
         is_valid = (label != ignore_index) & (label >= 0) & (label < classes)
-        needed = tl.where(is_valid, stop // WIDTH, 0) * WIDTH  # of a row without a known label no more is loaded
+        needed = tl.where(is_valid, stop // WIDTH, 0) * WIDTH  # a row without a valid label needs no further loads
         edge_pos = tl.where(offs_e < WIDTH, row_start + offs_e, middle + stop + offs_e - WIDTH)
         edge_mask = edge_pos < tl.where(offs_e < WIDTH, tl.minimum(middle, row_start + classes), row_start + classes)
         x_edge = tl.load(logits + edge_pos, mask=edge_mask, other=-float("inf")).to(tl.float32)
@@ -101,8 +101,8 @@ def cross_entropy_rows(
             inv_n = tl.where(is_valid, 1.0 / tl.load(n_non_ignore).to(tl.float32), invalid)
             scale = tl.where(is_valid, inv_n / l_i, invalid)
             store(dlogits + middle, offs, stop, x_parts, m_row, scale, BLOCK)
-            # Their registers are free, so the next row's first blocks come from memory while this row's other blocks
-            # come from L2, last block first.
+            # The registers of x_parts are free now, so the next row's first blocks come from memory while this row's
+            # other blocks come from L2, last block first.
             next_row = row + tl.num_programs(0)
             _, next_middle, next_stop = vectors_of(next_row, rows, classes, WIDTH)
             x_parts = load(logits + next_middle, offs, next_stop, HELD, BLOCK, ONCE)
@@ -113,7 +113,7 @@ def cross_entropy_rows(
                 x_again = load(logits + middle, cols, needed, PARTS, BLOCK, ONCE)
                 store(dlogits + middle, cols, stop, x_again, m_row, scale, BLOCK)
             tl.store(dlogits + edge_pos, (power(x_edge, m_row) * scale).to(dlogits.dtype.element_ty), mask=edge_mask)
-            tl.debug_barrier()  # another thread has written what stands at the label
+            tl.debug_barrier()  # another thread has written the element at the label
             result = power(x_label, m_row) * scale - inv_n
             tl.store(dlogits + row_start + label, result.to(dlogits.dtype.element_ty), mask=is_valid)
             label = next_label
@@ -121,9 +121,9 @@ def cross_entropy_rows(
 
 @triton.jit
 def vectors_of(row, rows, classes, WIDTH: tl.constexpr):
-    """Return the start of a row, the start of its whole vectors of WIDTH elements, and their number of elements.
+    """Return the start of a row, the start of its whole vectors of WIDTH elements, and the number of elements in them.
 
-    Up to WIDTH - 1 elements precede and follow them. The compiler sees that both are multiples of WIDTH.
+    Up to WIDTH - 1 elements precede them, and as many follow. The compiler sees two multiples of WIDTH.
     """
     row_start = row.to(tl.int64) * classes
     vectors = tl.maximum((row_start + classes) // WIDTH - tl.cdiv(row_start, WIDTH), 0).to(tl.int32)
@@ -132,7 +132,7 @@ def vectors_of(row, rows, classes, WIDTH: tl.constexpr):
 
 @triton.jit
 def load(source, start, stop, PARTS: tl.constexpr, BLOCK: tl.constexpr, EVICTION: tl.constexpr):
-    """Load PARTS blocks as stored, starting at `start`, with -inf from `stop`. Masks cover whole vectors only."""
+    """Load PARTS blocks as stored, starting at `start`, with -inf from `stop` on. Masks cover whole vectors only."""
     parts = ()
     for part in tl.static_range(PARTS):
         cols = start + part * BLOCK
@@ -166,7 +166,7 @@ def include(m_i, l_i, parts):
 
 @triton.jit
 def store(target, start, stop, parts, m_row, scale, BLOCK: tl.constexpr):
-    """Store the probabilities of `parts`, times a row's share. L2 is for logits, because nothing reads these soon."""
+    """Store the probabilities of `parts`, times a row's share, and keep them out of L2, which is for logits."""
     for part in tl.static_range(len(parts)):
         cols = start + part * BLOCK
         result = power(parts[part].to(tl.float32), m_row) * scale

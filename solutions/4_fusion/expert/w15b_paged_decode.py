@@ -9,13 +9,13 @@ sequence's tokens are: token t of sequence i is row t % page of page block_table
 each sequence. Scores are between -1000 and 1000. k_pages may have more than 2**32 elements, so offsets need 64 bits. On
 GPUs older than sm_80, which lack bfloat16, q, k_pages and v_pages are float16.
 
-Data that doesn't belong to any token is garbage. Entries of block_table after a sequence's last page may be any number,
-the rows of its last page after its last token may contain NaN, and so may pages that no sequence owns. One sequence may
-have a single token and the next one 100,000, but the host doesn't know which, because lengths is on the device. Start
-with one program per sequence and key head, which processes all query heads of this key head. Then split the sequences,
-because a single long sequence has to fill the whole GPU. The grader checks the values, the bytes moved, and the memory
-that is allocated in addition to inputs and output. On a GPU, it compares the time with PyTorch's operators, which
-gather each sequence's pages and evaluate the formula.
+Data that doesn't belong to any token is garbage. Entries of block_table after a sequence's last page may hold any
+number. Rows that follow the last token in its page may contain NaN, and so may pages that no sequence owns. One
+sequence may have a single token and the next one 100,000, but the host doesn't know which, because lengths is on the
+device. Start with one program per sequence and key head, which processes all query heads of this key head. Then split
+the sequences, because a single long sequence has to fill the whole GPU. The grader checks the values, the bytes moved,
+and the memory that is allocated in addition to inputs and output. On a GPU, it compares the time with PyTorch's
+operators, which gather each sequence's pages and evaluate the formula.
 
 The grader enforces these limits on the largest case (lengths=3x7+2500 page=16 heads=12 kv_heads=3 head=64
 dtype=bfloat16); smaller cases get some slack for partial tiles. Each load or store may touch at most 2 times the
@@ -23,8 +23,8 @@ sectors that its bytes require. In total, global memory accesses may move at mos
 outputs. Any workspace may be at most 0.85 times the size of the inputs and outputs.
 
 Bytes: the keys and values of every token, 4 kv_heads head each, 3.1 GB for 753,664 tokens with 8 key heads of 128, 0.69
-ms at the 4.5 TB/s that an H200 reads with. Operations: 4 per query head, token and column. With four query heads per
-key head, the kernel performs 4 operations per byte, a fortieth of the number that keeps tensor cores busy, so it is
+ms at the 4.5 TB/s at which an H200 reads. Operations: 4 per query head, token and column. With four query heads per key
+head, the kernel performs 4 operations per byte, a fortieth of the number that keeps tensor cores busy, so it is
 memory-bound.
 
 The tiles of all sequences and key heads form one list, and each program takes an equal share of it, whatever the
@@ -119,10 +119,11 @@ def decode(out_ptr, part_ptr, lse_ptr, split_ptr, q, k_pages, v_pages, block_tab
            batch, width, kv_heads, group, shift, scale,
            GROUP: tl.constexpr, HEAD: tl.constexpr, TOKENS: tl.constexpr, SEQUENCES: tl.constexpr,
            PDL: tl.constexpr):  # fmt: skip
-    """One of many programs, each with the same share of all units: those of a sequence's first key head, its second ...
+    """Process this program's share of all units, which are ordered by sequence, and within a sequence by key head.
 
-    A part of a key head's units goes to slot 2p of program p where the head began with an earlier program, and to
-    slot 2p + 1 where it began here. split_ptr then says which head that is, and which program has its last unit.
+    Program p stores a part of a key head's units to slot 2p if an earlier program has the head's first unit, and to
+    slot 2p + 1 if it has the first unit itself. In the second case, split_ptr says which head that is, and which
+    program has its last unit.
     """
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()  # merge may be launched now, and waits for the parts

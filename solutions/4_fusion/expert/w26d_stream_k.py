@@ -8,17 +8,17 @@ Launch one program per SM, and give all of them an equal share of the k-tiles of
 A share may start and end in the middle of an output tile. Programs that share a tile store their partial accumulators
 to a workspace, and one of them adds the accumulators in ascending order of k and stores the tile. Programs may run in
 any order. The grader checks the values, that the bits are the same for every block order, races, the use of tensor
-cores, and the bytes moved. In the largest case, with m = 64, n = 768, and k = 2048 on 5 SMs, the busiest program may
-read 19.6% to 22.0% of b. A GPU has more SMs, so there the bytes are counted but not limited, and the time is compared
-with PyTorch's GEMM.
+cores, and the bytes moved. In the largest case, on 5 SMs, the busiest program may read 19.6% to 22.0% of b. A GPU has
+more SMs, so there the bytes are counted but not limited, and the time is compared with PyTorch's GEMM.
 
 The grader enforces these limits on the largest case (m=64 n=768 k=2048); smaller cases get some slack for partial
 tiles. In total, global memory accesses may move at most 3 times the size of the inputs and outputs. The multiply-adds
 must run on tensor cores.
 
-Operations: 2 m n k, 77e9 for 1536 x 1536 x 16384, or 78 us at 989 TFLOP/s. Bytes: 105 MB, or 24 us at the 4.5 TB/s that
-an H200 reads. The tensor cores are the limit, if they have work: with one program for each of 72 tiles of 128 x 256, 60
-of 132 SMs have none. Partial accumulators of at most 264 tiles, 128 KiB each, are stored and loaded once, mostly in L2.
+Operations: 2 m n k, 77e9 for 1536 x 1536 x 16384, or 78 us at 989 TFLOP/s. Bytes: 105 MB, or 24 us at the 4.5 TB/s at
+which an H200 reads. The tensor cores are the limit if all of them have work: with one program for each of 72 tiles of
+128 x 256, 60 of 132 SMs have none. Partial accumulators of at most 264 tiles, 128 KiB each, are stored and loaded once,
+mostly in L2.
 
 Differences from the answer: TMA loads a and b, and tiles have 256 columns, so each byte in shared memory takes part in
 more multiply-adds. Registers and shared memory would not suffice for all accumulators at the end of such a tile, so the
@@ -85,7 +85,7 @@ def stream_k_kernel(out_ptr, a_desc, b_desc, parts_ptr, counters_ptr, M, N, K,
     """Compute this program's share of all k-tiles.
 
     parts_ptr: Two tiles for each program. The first is for a share that starts in the middle of an output tile, and the
-    second for one that starts with the tile and ends before it. counters_ptr: a zero for each output tile.
+    second for a share that has the tile's first k-tile but not its last. counters_ptr: a zero for each output tile.
     """
     HALF_N: tl.constexpr = BLOCK_N // 2
     program, programs = tl.program_id(0), tl.num_programs(0)

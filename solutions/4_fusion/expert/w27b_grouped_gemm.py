@@ -13,10 +13,10 @@ infinities. source and offsets are on the device, and the host must not wait for
 of 16 bytes. x, w, and out may have more than 2**32 elements: offsets into them need 64 bits. On GPUs older than sm_80,
 which lack bfloat16, x and w are float16.
 
-Start with matmul's kernel (week 11). A program looks for its tile. An expert has ceil(rows of the expert / BLOCK_M)
-tiles, which are neighbors. The grader checks the values (exactly, for small integers), the use of tensor cores, and the
-bytes moved. On a GPU, it compares the time with a loop over experts with cuBLAS, for which the host has to wait for the
-offsets. The limit on bytes leaves no room for the weights of experts without rows.
+Start with the kernel from matmul (week 11). Each program finds its own tile. An expert has ceil(rows of the expert /
+BLOCK_M) tiles with consecutive numbers. The grader checks the values (exactly, for small integers), the use of tensor
+cores, and the bytes moved. On a GPU, it compares the time with a loop that calls cuBLAS for each expert, for which the
+host has to wait for the offsets. The limit on bytes leaves no room for the weights of experts without rows.
 
 The grader enforces these limits on the largest case (groups=14x0+6x5+70+24 tokens=62 n=256 k=256 dtype=bfloat16);
 smaller cases get some slack for partial tiles. In total, global memory accesses may move at most 2.5 times the size of
@@ -58,7 +58,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-# Rows of tiles that programs go down before they take the next column: those that run together share x and w in L2.
+# Programs go down this many rows of tiles before the next column, so those that run together share x and w in L2.
 GROUP_SIZE_M = 8
 
 
@@ -153,7 +153,7 @@ def persistent_kernel(out_ptr, x_desc, w_desc, offsets_ptr, expert_ptr, row_ptr,
             acc = tl.dot(x_desc.load([offs_am, offs_k]), w_desc.load([expert * n + offs_bn, offs_k]).T, acc)
         offs_m = offs_am + tl.arange(0, BLOCK_M)
         halves = tl.reshape(acc, (BLOCK_M, 2, BLOCK_N // 2)).permute(0, 2, 1).split()
-        for i in tl.static_range(2):  # each waits in shared memory to be stored, which leaves room for another stage
+        for i in tl.static_range(2):  # half a tile in shared memory at a time leaves room for another stage
             offs_n = offs_bn + i * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)
             mask = (offs_m < end)[:, None] & (offs_n < n)[None, :]
             out_ptrs = out_ptr + offs_m.to(tl.int64)[:, None] * n + offs_n[None, :]

@@ -203,7 +203,7 @@ def gather(plan: cutlass.Constexpr, split, acc, shared_sums, tile_count):
     """Add the accumulators of all parts of k to part 0's accumulators, always in the same order.
 
     shared_sums: in the block of part 0, memory [4, thread, vector of 4 sums, split - 1], and the mbarriers `arrived`
-    (its bytes have arrived) and, in the other blocks, `free` (the bytes have been read). tile_count: of this block.
+    (its bytes have arrived) and, in the other blocks, `free` (the bytes have been read). tile_count: tiles so far.
     """
     memory, arrived, free = shared_sums
     tidx = cute.arch.thread_idx()[0] - WARPGROUP

@@ -61,7 +61,7 @@ from kernelpath.lanes import cute as lane
 WARPGROUP = 128
 # Warpgroups that multiply: 64 rows of the tile each.
 CONSUMERS = 2
-# Rows of a tile, and the depth of a stage, which is that of a block of scales of b.
+# Rows of a tile, and the depth of a stage, which is the depth of a block of b with one scale.
 ROWS, BLOCK_K = 64 * CONSUMERS, 128
 # Rows of a tile for each lane of a warp.
 ROWS_OF_LANE = ROWS // 32
@@ -74,9 +74,10 @@ GROUP_M = 8
 class Plan(NamedTuple):
     """The parameters that are known at compile time.
 
-    columns: Columns of a tile, at most as many as a block of scales of b has. stages: Stages of the circular buffer.
-    peers: Blocks of a cluster, whose tiles are vertical neighbors. Each block loads a part of their tile of b. blocks:
-    The number of blocks along k, an even number, whose wgmmas a consumer issues with some always in flight.
+    columns: Columns of a tile, at most as many as a block of b with one scale has. stages: Stages of the circular
+    buffer. peers: Blocks of a cluster, whose tiles are vertical neighbors. Each block loads a part of their tile of b.
+    blocks: An even number of blocks along k, which a consumer multiplies in unrolled code, with wgmmas always in
+    flight.
     """
 
     bN: int
@@ -131,10 +132,10 @@ def produce(plan: cutlass.Constexpr, tiles, k_tiles, rank, ring, copy_a, copy_b)
 
 @cute.jit
 def scales_of(plan: cutlass.Constexpr, k_block_begin, tile_m, tile_n, lane, scales):
-    """Load the scales of two blocks along k: those of every 32nd row, starting at row `lane`, and then the one of b.
+    """Load the scales of two blocks along k: for every 32nd row of a, starting at row `lane`, and then for b.
 
-    Rows past the end use the scale of the last row, and steps past k those of the last step. Their results are not
-    stored.
+    Rows past the end use the scale of the last row, and steps past k use the scales of the last step. Their results are
+    not stored.
     """
     scale_a, scale_b, m, blocks = scales
     loaded = cute.make_rmem_tensor((ROWS_OF_LANE + 1, 2), cutlass.Float32)

@@ -73,7 +73,7 @@ BF16, F32 = cutlass.BFloat16, cutlass.Float32
 # Queries of one consumer, which are the rows of a wgmma.
 QUERIES = 64
 
-# A section is as many heads as fit these bytes of keys and values, a fraction of L2, but at least so many heads.
+# A section has as many heads as fit in this many bytes, a fraction of L2, but at least SECTION_HEADS.
 SECTION_BYTES, SECTION_HEADS = 16 << 20, 8
 
 # Up to this many tokens, causal heads of 64 use smaller blocks.
@@ -140,7 +140,7 @@ def forward(
 ):
     """q and out are [heads, tokens, head], k and v [kv_heads, tokens, head], lse is [heads, tokens].
 
-    counter: tiles of queries drawn so far, beyond the first of each block. section: heads that are taken together.
+    counter: tiles of queries drawn so far, beyond the first of each block. section: heads processed together.
     """
     q, k, v, out = (cute.make_tensor(x.iterator, cute.select(x.layout, mode=[1, 2, 0])) for x in (q, k, v, out))
     rows, columns = LayoutEnum.ROW_MAJOR, LayoutEnum.COL_MAJOR
@@ -175,7 +175,7 @@ def attend(q, k, v, out, layouts, lse, counter, section, group, plan: cutlass.Co
     memory = SmemAllocator()
     barriers_q = memory.allocate_array(cutlass.Int64, 2 * plan.consumers)
     barriers_kv = memory.allocate_array(cutlass.Int64, 2 * plan.stages)
-    handover = memory.allocate_array(cutlass.Int64, 2)  # the next tile's number is there; every warp has read it
+    handover = memory.allocate_array(cutlass.Int64, 2)  # the next tile's number is stored; all warps have read it
     next_tile = memory.allocate_tensor(cutlass.Int32, cute.make_layout(1), 8)
     sQ = memory.allocate_tensor(BF16, layout_q.outer, 1024, layout_q.inner)
     sK = memory.allocate_tensor(BF16, layout_k.outer, 1024, layout_k.inner)
@@ -458,7 +458,7 @@ def online_softmax(s, m_i, l_i, alpha, row, key, tokens, masked: cutlass.Constex
         for i in cutlass.range_constexpr(cute.size(view, mode=[1])):
             m_new = cute.arch.fmax(m_new, view[r, i])
         m_new = cute.arch.warp_reduction_max(m_new, threads_in_group=4)
-        m_new = m_i[r] if (m_new - m_i[r]) * scale <= RISE else m_new  # comparing two of -inf gives false
+        m_new = m_i[r] if (m_new - m_i[r]) * scale <= RISE else m_new  # if both are -inf, the comparison is false
         base = m_new
         if cutlass.const_expr(plan.guarded and masked):
             base = 0.0 if m_new == -F32.inf else m_new

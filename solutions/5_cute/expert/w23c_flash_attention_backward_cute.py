@@ -22,7 +22,7 @@ GEMM for dq sums over the keys of all consumers, so ds goes through shared memor
 to which other blocks add as well. A separate warp adds it to float32 sums in global memory, with TMA
 (cp.reduce.async.bulk).
 
-prepare and round_dq are written: they compute delta before this kernel, and round the sums of dq after it. Start with
+prepare and round_dq are given: they compute delta before this kernel, and round the sums of dq after it. Start with
 consumers that wait for each GEMM. The grader checks the values, the memory that is allocated in addition to inputs and
 outputs, and every wait, and on a GPU compares the time with the formulas written as PyTorch operators.
 
@@ -59,11 +59,11 @@ Measured on an H200 in one run, in ms for 4096 tokens, 4 x 16 heads of 128 or 4 
     head 64, causal                 1.80           1.61   1.37                1.37
     head 64, all keys               2.91           2.95   2.47                2.44
 
-Four changes did not help, and are gone. If the scores of the next tile are issued before dk of the last is complete,
-the time is the same with heads of 128, and with heads of 64 ptxas serializes all wgmmas, for lack of registers. It does
-so for both sizes if dv is issued before ds is computed. If ds is computed from the rounded p, which takes half of the
-registers, heads of 64 take 1.92 and 3.29 ms. If consumers add their registers to dq (red.global.add.v4.f32) instead of
-TMA, only causal heads of 64 in any order are faster (1.60 ms).
+Four changes did not help, and were removed. If the scores of the next tile are issued before dk of the last is
+complete, the time is the same with heads of 128, and with heads of 64 ptxas serializes all wgmmas, for lack of
+registers. It does so for both sizes if dv is issued before ds is computed. If ds is computed from the rounded p, which
+takes half of the registers, heads of 64 take 1.92 and 3.29 ms. If consumers add their registers to dq
+(red.global.add.v4.f32) instead of TMA, only causal heads of 64 in any order are faster (1.60 ms).
 """
 
 import math
@@ -123,7 +123,7 @@ class Plan(NamedTuple):
 
     @property
     def transposed(self) -> bool:
-        """Return whether dq^T is computed, because tiles of queries are not the rows of whole wgmmas."""
+        """Return whether dq^T is computed, because the queries of a tile are not a multiple of the rows of a wgmma."""
         return self.queries % ATOM != 0
 
     @property
@@ -323,7 +323,7 @@ def stages_of(barriers, count: int, consumers: int, size: int) -> pipeline.Pipel
 
 @cute.jit
 def place(tile, tokens, kv_heads, plan: cutlass.Constexpr):
-    """Return a block's key head and tile of keys. Sections of heads come one after another, first keys first."""
+    """Return a block's key head and tile of keys. The grid processes sections of heads, the first keys first."""
     blocks = cute.ceil_div(tokens, plan.keys)
     begin = tile // (plan.section * blocks) * plan.section
     width = cutlass.min(plan.section, kv_heads - begin)
@@ -341,7 +341,7 @@ def boxes(copy, shared, matrix, shape):
 
 @cute.jit
 def produce(work, ring_q, ring_do, barriers_kv, tensors, shared, plan: cutlass.Constexpr):
-    """Load the keys and values once, and then each tile of queries with what belongs to it."""
+    """Load the keys and values once, then each tile of queries with its gradients, and lse2 and delta of its rows."""
     kv_head, block, group, first, tiles = work
     (copy_q, q), (copy_k, k), (copy_v, v), (copy_do, dout), lse2, delta = tensors
     shared_q, shared_k, shared_v, shared_do, shared_lse, shared_delta = shared
@@ -521,7 +521,7 @@ def consume(work, ring_q, ring_do, barriers_kv, shared, transposed, dk, dv, toke
     stage = (steps - 1) % plan.stages_ds
     finish_tile((reading_q, reading_do), mmas, operands, state, to_shared, part, stage, plan)
     warpgroup.wait_group(0)
-    # Nobody reads the keys and values any more.
+    # All consumers have read the keys and values.
     cute.arch.barrier(barrier_id=DS, number_of_threads=128 * plan.consumers)
     view = by_row(acc_k)
     view.store(view.load() * (1 / math.sqrt(plan.head)))
@@ -546,7 +546,7 @@ def consume(work, ring_q, ring_do, barriers_kv, shared, transposed, dk, dv, toke
 def start_tile(rings, readings, last, mmas, operands, state, to_shared, keys, m, plan: cutlass.Constexpr):
     """Compute p and ds of a tile of queries, rounded to bfloat16, in registers.
 
-    last: The stage of the queries of the tile before, which is released, if there is one.
+    last: The stage of the previous tile's queries, if there is one. This function releases it.
     """
     (ring_q, ring_do), (reading_q, reading_do), (st, _, _) = rings, readings, mmas
     a_k, a_v, b_q, b_do = operands[:4]
@@ -585,7 +585,7 @@ def start_tile(rings, readings, last, mmas, operands, state, to_shared, keys, m,
 
 @cute.jit
 def finish_tile(readings, mmas, operands, state, to_shared, part, stage, plan: cutlass.Constexpr):
-    """Issue the three GEMMs of a tile that follow p and ds, and pass dq on. The last of them, of dk, is not awaited."""
+    """Issue the three GEMMs of a tile that follow p and ds, and pass dq on. Do not wait for the last one, for dk."""
     (reading_q, reading_do), (st, grad, of_dq) = readings, mmas
     b_qt, b_dot, a_dq, b_dq = operands[4:]
     weights, ds, acc_k, acc_v = state

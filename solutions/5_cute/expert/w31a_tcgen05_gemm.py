@@ -1,8 +1,8 @@
 """Multiply matrices with tcgen05.mma in pairs of blocks, and store a tile while the next one is being multiplied.
 
-tcgen05_gemm(a, b) returns a @ b.T in bfloat16, with float32 sums that are rounded once. a is m x k, b is n x k, both
-contiguous bfloat16 with addresses that are multiples of 16 bytes; m and n may be any size from 1, and k is a multiple
-of 8.
+tcgen05_gemm(a, b) returns a @ b.T in bfloat16, with float32 accumulators that are rounded once. a is m x k and b is n x
+k, both contiguous bfloat16 with addresses that are multiples of 16 bytes. m and n may be any positive number, and k is
+a multiple of 8.
 
 Two blocks form a pair with a tile of 256 x 256. Each holds 128 rows of the tile in its own tensor memory, and loads 128
 rows of a and 128 rows of b. One thread of the even block, the leader, issues the MMAs for both blocks, which read b
@@ -61,7 +61,7 @@ def multiply(mma: cute.TiledMma, a, b, out: cute.Tensor, strips, store):
         cute.arch.mbarrier_init_fence()
     tensor_memory = TmemAllocator(barrier_for_retrieve=pipeline.NamedBarrier(1, WARPS * WARP), is_two_cta=True)
     tensor_memory.allocate(ACCUMULATORS * TILE[1])
-    cute.arch.cluster_arrive_relaxed()  # the peer's mbarriers and tensor memory have to be there, too
+    cute.arch.cluster_arrive_relaxed()  # the peer's mbarriers and tensor memory must be ready, too
     cute.arch.cluster_wait()
     tensor_memory.wait_for_alloc()
     address = tensor_memory.retrieve_ptr(cutlass.Float32)
@@ -93,7 +93,7 @@ def multiply(mma: cute.TiledMma, a, b, out: cute.Tensor, strips, store):
 
 @cute.jit
 def place(number, tiles_m, tiles_n):
-    """Return the row and column of a tile, in tiles. GROUP_M tiles go down before the next column begins."""
+    """Return the row and column of a tile, in tiles. Pairs go down GROUP_M rows of tiles before the next column."""
     first_m, within = number // (GROUP_M * tiles_n) * GROUP_M, number % (GROUP_M * tiles_n)
     group_m = cutlass.min(tiles_m - first_m, GROUP_M)
     return first_m + within % group_m, within // group_m
@@ -101,7 +101,7 @@ def place(number, tiles_m, tiles_n):
 
 @cute.jit
 def partition(copy: cute.CopyAtom, shared: cute.Tensor, tiles: cute.Tensor):
-    """Return tiles [.., tile, step] and stages [.., stage] as the copy takes them."""
+    """Return tiles [.., tile, step] and stages [.., stage] as the copy expects them."""
     to_shared, from_tiles = cpasync.tma_partition(
         copy, 0, cute.make_layout(1), cute.group_modes(shared, 0, 3), cute.group_modes(tiles, 0, 3)
     )

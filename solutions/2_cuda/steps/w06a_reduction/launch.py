@@ -1,4 +1,4 @@
-"""Launch the steps from a sum with one atomic per block to a finish in a fixed order, for multiples of the width."""
+"""Launch the steps of a sum, from one atomic per block to a fixed order of additions, for multiples of the width."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Launch histograms of bytes that differ in the owner of a copy of the counters. Lengths are multiples of 16."""
+"""Launch histograms of bytes with a copy of the counters per block, warp, or lane. Lengths are multiples of 16."""
 
 import torch
 

@@ -1,6 +1,6 @@
 """Launch the steps from one output per thread to warp tiles, for square float32 matrices that are multiples of tiles.
 
-The names are those of https://github.com/siboehm/SGEMM_CUDA, whose kernels 2, 3, 4, 5, 6 and 10 are the same steps.
+The names come from https://github.com/siboehm/SGEMM_CUDA, whose kernels 2, 3, 4, 5, 6 and 10 are the same steps.
 """
 
 import torch

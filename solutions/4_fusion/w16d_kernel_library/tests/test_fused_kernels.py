@@ -18,7 +18,7 @@ def gated(gate_up):
 
 
 def held_against_float64(function, formula, inputs, tolerance=1e-4):
-    """Outputs and gradients, for gradients that differ from place to place."""
+    """Compare outputs and gradients with the formula in float64. Upstream gradients differ between elements."""
     leaves = [one.detach().requires_grad_() for one in inputs]
     exact = [one.detach().double().requires_grad_() for one in inputs]
     made, wanted = function(*leaves), formula(*exact)

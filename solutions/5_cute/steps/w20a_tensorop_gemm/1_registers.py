@@ -96,7 +96,7 @@ def launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, plan: cutlass.Const
     tiled_mma = cute.make_tiled_mma(
         warp.MmaF16BF16Op(a.element_type, cutlass.Float32, (16, 8, 16)),
         cute.make_layout((warps_m, warps_n, 1)),
-        # A warp takes 16 columns, those of two mma, so that one ldmatrix of four 8 x 8 matrices loads b for both.
+        # A warp takes the 16 columns of two mma, so that one ldmatrix of four 8 x 8 matrices loads b for both.
         permutation_mnk=(16 * warps_m, 16 * warps_n, 16),
     )
     blocks = out.shape[0] // plan.block_m * (out.shape[1] // plan.block_n)

@@ -86,8 +86,8 @@ def kernel(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, tiled_mma: cute.Til
         cute.arch.cp_async_commit_group()
     for k_tile in cutlass.range(k_tiles, unroll=1):
         stage = k_tile % plan.num_stages
-        # A thread waits for its own copies. The barrier after it makes the copies of all threads visible, and says that
-        # no thread reads the stage before this one any more, which the next copies fill.
+        # A thread waits for its own copies. The barrier after it makes the copies of all threads visible, and ensures
+        # that no thread still reads the previous stage, which the next copies fill.
         cute.arch.cp_async_wait_group(plan.num_stages - 2)
         cute.arch.sync_threads()
         for k in cutlass.range_constexpr(BLOCK_K // 16):
@@ -113,7 +113,7 @@ def launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, plan: cutlass.Const
     tiled_mma = cute.make_tiled_mma(
         warp.MmaF16BF16Op(a.element_type, cutlass.Float32, (16, 8, 16)),
         cute.make_layout((warps_m, warps_n, 1)),
-        # A warp takes 16 columns, those of two mma, so that one ldmatrix of four 8 x 8 matrices loads b for both.
+        # A warp takes the 16 columns of two mma, so that one ldmatrix of four 8 x 8 matrices loads b for both.
         permutation_mnk=(16 * warps_m, 16 * warps_n, 16),
     )
     blocks = out.shape[0] // plan.block_m * (out.shape[1] // plan.block_n)

@@ -18,8 +18,8 @@ WARPGROUP = 128
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64  # 64 bfloat16 fill the 128 bytes of the widest swizzle
 NUM_STAGES = 4
 CONSUMERS = 2
-EPI_TILE = (64, 64)  # what a consumer stores at once: the 64 rows of its wgmma, and 128 bytes of each
-EPI_STAGES = 2  # the buffers that a consumer has for it
+EPI_TILE = (64, 64)  # a consumer stores 64 rows of 128 bytes at a time
+EPI_STAGES = 2  # buffers for it per consumer
 
 
 @cute.jit

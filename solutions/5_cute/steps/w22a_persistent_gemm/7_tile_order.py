@@ -18,14 +18,14 @@ WARPGROUP = 128
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64  # 64 bfloat16 fill the 128 bytes of the widest swizzle
 NUM_STAGES = 4
 CONSUMERS = 2
-EPI_TILE = (64, 64)  # what a consumer stores at once: the 64 rows of its wgmma, and 128 bytes of each
-EPI_STAGES = 2  # the buffers that a consumer has for it
+EPI_TILE = (64, 64)  # a consumer stores 64 rows of 128 bytes at a time
+EPI_STAGES = 2  # buffers for it per consumer
 GROUP_M = 16
 
 
 @cute.jit
 def tile_coordinates(tile, tiles_m, tiles_n):
-    """Return the row and the column of a tile, in tiles, by its number."""
+    """Return the row and the column of a tile, in tiles, from its number."""
     first_m = tile // (GROUP_M * tiles_n) * GROUP_M
     group_m = cutlass.min(tiles_m - first_m, GROUP_M)
     within = tile % (GROUP_M * tiles_n)

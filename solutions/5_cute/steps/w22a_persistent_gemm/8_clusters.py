@@ -18,14 +18,14 @@ WARPGROUP = 128
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64  # 64 bfloat16 fill the 128 bytes of the widest swizzle
 NUM_STAGES = 4
 CONSUMERS = 2
-EPI_TILE = (64, 64)  # what a consumer stores at once: the 64 rows of its wgmma, and 128 bytes of each
-EPI_STAGES = 2  # the buffers that a consumer has for it
+EPI_TILE = (64, 64)  # a consumer stores 64 rows of 128 bytes at a time
+EPI_STAGES = 2  # buffers for it per consumer
 GROUP_M, CLUSTER_M = 8, 2  # with clusters, a group covers as many rows of tiles as without
 
 
 @cute.jit
 def tile_coordinates(tile, tiles_m, tiles_n, rank):
-    """Return the row and the column of this block's tile, in tiles, by the number of its cluster's tiles."""
+    """Return the row and the column of this block's tile, in tiles, from the number of its cluster's pair of tiles."""
     first_m = tile // (GROUP_M * tiles_n) * GROUP_M
     group_m = cutlass.min(tiles_m - first_m, GROUP_M)
     within = tile % (GROUP_M * tiles_n)
@@ -104,7 +104,7 @@ def kernel(tiled_mma, chunk_mma, layouts, tma_a, tma_b, tma_c):
             for stage in cutlass.range_constexpr(NUM_STAGES):
                 # full: the thread that issues the copies arrives. empty: a lane of each consumer warp arrives.
                 cute.arch.mbarrier_init(full + stage, 1)
-                # Those of both blocks, since the copies of b write to both.
+                # The consumers of both blocks arrive, since the copies of b write to both.
                 cute.arch.mbarrier_init(empty + stage, 4 * CONSUMERS * CLUSTER_M)
         cute.arch.mbarrier_init_fence()
     # The mbarriers of all peers must be initialized before a block arrives at them.

@@ -1,4 +1,4 @@
-"""Roles: one warp loads, one issues MMAs, and four wait for the accumulator. They meet at mbarriers alone.
+"""Roles: one warp loads, one issues MMAs, and four wait for the accumulator. Only mbarriers synchronize them.
 
 A GEMM for bfloat16 a [m, k] and b [n, k], stored along k, whose sizes are multiples of the tiles. full and empty
 are the mbarriers of a stage: full completes when its bytes have arrived, empty when the MMAs that read them are done.

@@ -19,7 +19,7 @@ EPILOGUE_THREADS = 128
 MMA_WARP, TMA_WARP, THREADS = 4, 5, 192
 BLOCK_M, BLOCK_N, BLOCK_K = TILE = (256, 256, 64)  # 64 bfloat16 fill the 128 bytes of the widest swizzle
 STRIP = 64
-ROWS = BLOCK_M // 2  # of the tile in a block
+ROWS = BLOCK_M // 2  # rows of the tile per block
 BOTH = 0b11  # the blocks at which a commit arrives
 NUM_STAGES = 4
 
@@ -47,7 +47,7 @@ def multiply(mma: cute.TiledMma, tma_a, tma_b, out: cute.Tensor):
         cute.arch.mbarrier_init_fence()
     tensor_memory = TmemAllocator(barrier_for_retrieve=pipeline.NamedBarrier(1, THREADS), is_two_cta=True)
     tensor_memory.allocate(2 * BLOCK_N)
-    cute.arch.cluster_arrive_relaxed()  # the peer's mbarriers and tensor memory have to be there, too
+    cute.arch.cluster_arrive_relaxed()  # the peer's mbarriers and tensor memory must be ready, too
     cute.arch.cluster_wait()
     tensor_memory.wait_for_alloc()
     address = tensor_memory.retrieve_ptr(cutlass.Float32)

@@ -54,7 +54,7 @@ def multiply(mma: cute.TiledMma, a, b, scale_a, scale_b, out: cute.Tensor, strip
         cute.arch.mbarrier_init_fence()
 
     tensor_memory = TmemAllocator(barrier_for_retrieve=pipeline.NamedBarrier(1, WARPS * WARP))
-    tensor_memory.allocate(COLUMNS)  # by warp 0
+    tensor_memory.allocate(COLUMNS)  # only warp 0 allocates
     tensor_memory.wait_for_alloc()  # a barrier for all threads: the mbarriers are initialized, too
     address = tensor_memory.retrieve_ptr(cutlass.Float32)
     acc = cute.make_tensor(address, mma.make_fragment_C(mma.partition_shape_C(TILE[:2])).layout)
@@ -96,7 +96,7 @@ def multiply(mma: cute.TiledMma, a, b, scale_a, scale_b, out: cute.Tensor, strip
 
 @cute.jit
 def partition(copy: cute.CopyAtom, shared: cute.Tensor, tiles: cute.Tensor):
-    """Return tiles [.., step] and stages [.., stage] as the copy takes them. A scale repeats along k."""
+    """Return tiles [.., step] and stages [.., stage] as the copy expects them. A scale repeats along k."""
     to_shared, from_tiles = cpasync.tma_partition(
         copy, 0, cute.make_layout(1), cute.group_modes(shared, 0, 3), cute.group_modes(tiles, 0, 3)
     )
