@@ -14,7 +14,23 @@ from kernelpath.course.condition import sensitivity
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.inputs import EXTREME, PLAIN, generate_inputs
 from kernelpath.course.problem import EXACT, Problem, Tolerance
-from kernelpath.course.problems import adam, all_reduce, attention, cross_entropy, grpo_loss, stencil, transformer_block
+from kernelpath.course.problems import (
+    adam,
+    add_rmsnorm,
+    all_reduce,
+    attention,
+    cross_entropy,
+    divergence,
+    gelu,
+    grpo_loss,
+    hardswish,
+    layernorm,
+    matmul_twists,
+    softmax,
+    softmax_gradient,
+    stencil,
+    transformer_block,
+)
 from kernelpath.grading import compare
 from kernelpath.grading.ground_truth import derive_seed, expected_outputs, list_outputs, magnitudes_of
 from kernelpath.verdict import Verdict
@@ -261,3 +277,131 @@ def test_cross_entropy_passes_with_the_rounded_logarithm_of_logits_near_minus_10
     for dtype in (torch.bfloat16, torch.float16):
         rounded = losses_from_lse(logits, labels, ignore_index, lse_dtype=dtype)
         assert verdict(problem, inputs, rounded) is Verdict.WRONG_VALUES
+
+
+def sum_one_by_one(terms: torch.Tensor) -> torch.Tensor:
+    """Return the sum of each row, added from left to right in the dtype of the terms."""
+    total = torch.zeros_like(terms[:, 0])
+    for column in terms.unbind(1):
+        total = total + column
+    return total
+
+
+def normalized(
+    inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor, float], mean: torch.Tensor, variance: torch.Tensor
+) -> list[torch.Tensor]:
+    """Return layernorm's outputs in float32 from the mean and the variance of each row."""
+    x, weight, bias, eps = inputs
+    rstd = 1 / (variance + eps).sqrt()
+    y = (x.float() - mean[:, None]) * rstd[:, None] * weight.float() + bias.float()
+    return [y.to(x.dtype), mean, rstd]
+
+
+def merged_statistics(x: torch.Tensor, block_columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return mean and variance of each row by Welford's method, which merges one block of columns after another."""
+    count = 0
+    mean, squares = torch.zeros(2, len(x))
+    for block in x.float().split(block_columns, 1):
+        columns = block.shape[1]
+        block_mean = block.mean(1)
+        difference = block_mean - mean
+        count += columns
+        mean = mean + difference * (columns / count)
+        squares = squares + (block - block_mean[:, None]).square().sum(1)
+        squares = squares + difference.square() * ((count - columns) * columns / count)
+    return mean, squares / count
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_layer_norm_may_sum_in_any_order_but_not_subtract_squares(dtype: str) -> None:
+    """In a row whose mean is 300 deviations, y has 300 times the relative error of the mean."""
+    for seed in range(2):
+        rng = torch.Generator().manual_seed(seed)
+        inputs = layernorm.inputs(rng, rows=35, columns=2048, dtype=dtype)
+        layernorm.extreme(rng, *inputs)
+        x = inputs[0].float()
+        mean = sum_one_by_one(x) / 2048
+        centered = x - mean[:, None]
+        outputs = normalized(inputs, mean, sum_one_by_one(centered * centered) / 2048)
+        assert verdict(layernorm.PROBLEM, inputs, outputs) is None
+        for block_columns in (32, 1024):
+            outputs = normalized(inputs, *merged_statistics(x, block_columns))
+            assert verdict(layernorm.PROBLEM, inputs, outputs) is None
+        difference = (x * x).mean(1) - x.mean(1).square()
+        outputs = normalized(inputs, x.mean(1), difference.clamp(min=0))
+        assert verdict(layernorm.PROBLEM, inputs, outputs) is Verdict.WRONG_VALUES
+
+
+def logits_after_their_maximum(rows: int, columns: int) -> torch.Tensor:
+    """Return rows whose first logit is 17 above all others: the float32 exponentials are less than 2^-24 of its."""
+    x = torch.zeros(rows, columns)
+    x[:, 0] = 17.0
+    return x
+
+
+def test_a_softmax_may_add_exponentials_one_after_another() -> None:
+    """All exponentials but the first are less than half a unit in the last place of the sum, which stays 1."""
+    x = logits_after_their_maximum(2, 2048)
+    dy = torch.linspace(1, 3, 2048).expand(2, 2048)
+    e = (x - x.amax(1, keepdim=True)).exp()
+    y = e / sum_one_by_one(e)[:, None]
+    assert float(sum_one_by_one(e)[0]) == 1.0
+    assert verdict(softmax.PROBLEM, [x], [y]) is None
+    dx = y * (dy - sum_one_by_one(y * dy)[:, None])
+    assert verdict(softmax_gradient.PROBLEM, [x, dy], [y, dx]) is None
+    labels = torch.tensor([0, 1])
+    loss = 17 - x.gather(1, labels[:, None])[:, 0]
+    gradient = y.scatter_add(1, labels[:, None], -torch.ones(2, 1)) / 2
+    assert verdict(cross_entropy.PROBLEM, [x, labels, -100, True], [loss, gradient]) is None
+    assert verdict(softmax.PROBLEM, [x], [y * (1 + 2.0**-11)]) is Verdict.WRONG_VALUES
+
+
+def test_a_norm_may_add_squares_one_after_another() -> None:
+    x = torch.full((1, 2048), 1e-2)
+    x[0, 0] = 100.0
+    residual = torch.zeros_like(x)
+    weight = torch.ones(2048)
+    y = x / (sum_one_by_one(x * x) / 2048 + add_rmsnorm.EPS).sqrt()[:, None]
+    assert verdict(add_rmsnorm.PROBLEM, [x, residual, weight], [y, x]) is None
+    assert verdict(add_rmsnorm.PROBLEM, [x, residual, weight], [y * (1 + 2**-12), x]) is Verdict.WRONG_VALUES
+
+
+def test_the_gradient_of_a_softmax_of_one_column_may_be_a_rounding_error() -> None:
+    """y is exp(x) times a reciprocal, 1 - 2^-24, so that dx is 2^-24 of dy instead of 0."""
+    x = torch.tensor([[1.5]])
+    dy = torch.tensor([[3.0]])
+    y = torch.tensor([[1 - 2.0**-24]])
+    assert verdict(softmax_gradient.PROBLEM, [x, dy], [y, y * (dy - y * dy)]) is None
+    assert verdict(softmax_gradient.PROBLEM, [x, dy], [y, 2.0**-10 * dy]) is Verdict.WRONG_VALUES
+
+
+def test_a_single_element_may_be_off_by_the_rounding_of_its_terms() -> None:
+    """x / 6 + 1 / 2 cancels near -3. An oscillator that passes 0 has the error of its amplitude. 1 + tanh cancels."""
+    x = torch.tensor([[-2.98]])
+    near_bend = x * (x * torch.tensor(1 / 6) + 0.5 + 2.0**-26)
+    assert verdict(hardswish.PROBLEM, [x], [near_bend]) is None
+    assert verdict(hardswish.PROBLEM, [x], [near_bend * (1 + 2.0**-12)]) is Verdict.WRONG_VALUES
+    released = torch.linspace(0.5, 2, 4001)
+    steps = torch.full((4001,), 40, dtype=torch.uint8)
+    position = divergence.reference(released, steps)
+    place = position.abs().argmin()
+    problem = divergence.PROBLEM
+    inputs = [released[place, None], steps[place, None]]
+    off = position[place, None] + 1e-5 * released[place]
+    assert verdict(problem, inputs, [off.float()]) is None
+    assert verdict(problem, inputs, [(off + 1e-3).float()]) is Verdict.WRONG_VALUES
+    x = torch.tensor([-3.5, 1.0])
+    approximate = torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)) + 6e-6
+    assert verdict(gelu.PROBLEM, [x, "tanh"], [0.5 * x * (1 + approximate)]) is None
+    exact = gelu.reference(x, "none").float()
+    assert verdict(gelu.PROBLEM, [x, "tanh"], [exact]) is Verdict.WRONG_VALUES
+
+
+def test_a_single_element_of_an_exam_may_be_a_difference_of_its_sum_and_another_term() -> None:
+    variant = next(variant for variant in matmul_twists.TWISTS if "bias_rows" in variant.name)
+    a, b = torch.tensor([[100.1]]), torch.tensor([[3.3]])
+    bias = -(a * b)[0] * (1 - 2.0**-17)
+    inputs = [a, b, bias]
+    out = a * b + bias
+    assert verdict(variant.exercise.problem, inputs, [out]) is None
+    assert verdict(variant.exercise.problem, inputs, [out + 2.0**-11 * a * b]) is Verdict.WRONG_VALUES

@@ -1,7 +1,8 @@
 """Quantization to 8 bits in one pass: the largest magnitude, the scale, and the conversion.
 
 quantize(x, to, scales) takes a contiguous bfloat16 matrix with any number of rows, 1 to 16,384 columns, and finite
-values. to is the format, "int8" or "float8_e4m3fn", and scales says which values share a scale:
+values. The largest magnitude of values that share a scale is 0 or at least 1e-35, so that the scale is a normal number.
+to is the format, "int8" or "float8_e4m3fn", and scales says which values share a scale:
 
     scales      values that share a scale     shape of scale
     "row"       a row                         (rows)

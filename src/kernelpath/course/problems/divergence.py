@@ -106,8 +106,10 @@ PROBLEM = Problem(
     ),
     vary=("n",),
     reference=reference,
-    # float32 comes to within 1.5e-5 of the root mean square; inputs in TF32 differ by up to 9e-3.
-    tolerance={"float32": Tolerance(rtol=0.0, atol=2e-4)},
+    # float32 comes to within 1.5e-5 of the root mean square; inputs in TF32 differ by up to 9e-3. A single oscillator
+    # that passes 0 is its own root mean square, but its error is one of the distance from which it was released: 8e-6.
+    tolerance={"float32": Tolerance(rtol=0.0, atol=2e-4, mtol=1e-4)},
+    magnitudes=lambda x, steps: x.double().abs(),
     extreme=extreme,
     faults={"a step where there is none": at_least_one_step, "NaN taken for zero": not_a_number_at_rest},
     limits=({"n": 70_001, "distribution": "rare"},),

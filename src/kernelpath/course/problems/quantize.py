@@ -21,6 +21,9 @@ GROUP = 128
 # The largest magnitude that each format represents; int8 leaves out -128.
 LARGEST: Mapping[str, float] = {"int8": 127.0, "float8_e4m3fn": 448.0}
 
+# The statement's lower bound of the largest magnitude that is not 0. Divided by 448 it is a normal float32.
+LEAST = 1e-35
+
 # The relative error of x / scale in float32 with an approximate division, beyond half a spacing.
 _SLACK = 2.0**-20
 
@@ -112,6 +115,7 @@ def extreme(rng: torch.Generator, x: Tensor, to: str, scales: str) -> None:
     # No tiny value shares its scale with an outlier: their quotient would be 1e-60, which no float32 represents.
     tiny = index >= GROUP if scales == "block" else index % 4 == 3
     x[tiny] *= 2.0**-100
+    x[(x != 0) & (x.abs() < LEAST)] = LEAST  # a single value close to 0 in the original row
     x[1::4] = 0
     with_outlier = ((index % 4 == 2) & ~tiny).nonzero()
     outliers = torch.randint(columns, (rows,), generator=rng, device=x.device)
