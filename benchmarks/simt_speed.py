@@ -71,7 +71,7 @@ def launcher(name: str, n: int, grid: tuple[int, ...], block: tuple[int, ...]) -
 
     def launch() -> simt.Launch:
         args = [*(m.ctypes.data for m in arrays), n]
-        return module.launch(binary.mangled, grid=grid, block=block, args=args, buffers=buffers)
+        return module.launch(binary.mangled, grid=grid, block=block, args=args, buffers=buffers, threads=1)
 
     launch()
     expected = arrays[0] + arrays[1] if name == "add" else arrays[0] @ arrays[1]

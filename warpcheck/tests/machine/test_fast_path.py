@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
 
-from warpcheck.layout import Access
-from warpcheck.native import load64, store64
-from warpcheck.runtime.access_history import ENTRY_BYTES, STRONG, Granule
+from warpcheck.layout import PENDING, UNWRITTEN, WRITTEN, Access, Space
+from warpcheck.native import load64, offset_bits, store64
+from warpcheck.runtime.access_history import ENTRY_BYTES, STRONG, WAS_ATOMIC, Granule
 from warpcheck.runtime.buffers import empty_history
-from warpcheck.runtime.fast_path import instant_of, record_common_read, record_common_write
+from warpcheck.runtime.fast_path import (
+    EntryRange,
+    instant_of,
+    record_common_read,
+    record_common_reads,
+    record_common_write,
+    record_common_writes,
+)
 from warpcheck.runtime.happens_before import WARPS
+from warpcheck.runtime.memory import ADDRESSES, MemoryOperation, Segment, are_all_common, is_common_access
 from warpcheck.runtime.races import check_race
 from warpcheck.runtime.records import CTA, LAUNCH, SAMPLE, WARP, CtaRecord, LaunchRecord, WarpRecord
 
@@ -62,7 +71,16 @@ class Block:
         self.launch.time += 1
         self.cta.block_number = self.rng.randrange(2)
         self.cta.turn_began = self.launch.time
-        self.cta.block_began = self.cta.block_began or self.launch.time
+        if not self.cta.block_began or self.rng.random() < 0.3:  # another block has the record from now on
+            self.cta.block_began = self.launch.time
+            self.cta.last_barrier_time = self.launch.time
+            self.cta.acquired_at = 0
+            for clock in self.clocks:
+                clock[:] = 0
+            np.fill_diagonal(self.clocks[0], self.launch.time)
+        if self.rng.random() < 0.2:  # an atomic operation, and a fence of a block
+            self.cta.acquired_at = self.launch.time - self.rng.randrange(3)
+            self.arrays["published_at"][self.rng.randrange(2)] = self.launch.time
         store64(self.launch.turns + 8 * self.launch.turn_count, self.launch.time)
         store64(self.launch.turn_blocks + 8 * self.launch.turn_count, self.cta.block_number)
         self.launch.turn_count += 1
@@ -71,6 +89,9 @@ class Block:
         """Order some warps after others, as barriers and __syncwarp do."""
         self.launch.time += 1
         vector_clock, vc_released, _ = self.clocks
+        if self.rng.random() < 0.2:  # a barrier of the whole block
+            self.cta.last_barrier_time = self.launch.time
+            vector_clock[:WARP_COUNT, :WARP_COUNT] = self.launch.time
         for warp in self.rng.sample(range(WARP_COUNT), self.rng.randint(1, WARP_COUNT)):
             for other_warp in self.rng.sample(range(WARP_COUNT), self.rng.randint(1, WARP_COUNT)):
                 vector_clock[warp, other_warp] = self.launch.time
@@ -144,3 +165,77 @@ def test_a_write_takes_the_fast_path_once_all_readers_are_ordered() -> None:
     clock[1, 0] = block.launch.time
     assert record_common_write(instant_of(block.launch, block.cta, warps[1], 1), 1, block.entry, 0)
     assert load64(block.entry) >> 32 == block.launch.time
+
+
+def set_addresses(warp: WarpRecord, addresses: Iterable[int]) -> None:
+    for lane, address in enumerate(addresses):
+        store64(warp.address + ADDRESSES + 8 * lane, address)
+
+
+@pytest.mark.parametrize("kind", [Access.LOAD, Access.STORE])
+@pytest.mark.parametrize(("size", "granule", "start"), [(4, 2, 0), (1, 2, 0), (16, 2, 0), (8, 3, 4)])
+def test_each_granule_of_each_lane_is_recorded(kind: Access, size: int, granule: int, start: int) -> None:
+    """Bytes that begin in the middle of a granule have accesses of one granule's size that touch two."""
+    block = Block(random.Random(0), converges=False)
+    warp = WarpRecord(block.address_of("warps"))
+    rng = random.Random(0)
+    # Lanes read a few addresses in common, and write to granules of their own.
+    places = [rng.randrange(8) for _ in range(32)] if kind == Access.LOAD else rng.sample(range(32), 32)
+    addresses = 4096 + max(2 * size, 8) * np.array(places)
+    set_addresses(warp, addresses.tolist())
+    lanes = 0xF0F0F0F1
+    entries, _ = empty_history(1024)
+    expected, _ = empty_history(1024)
+    record_all, record_one = record_common_reads, record_common_read
+    if kind == Access.STORE:
+        record_all, record_one = record_common_writes, record_common_write
+    entry_range = EntryRange(entries.ctypes.data, 4096 - start, granule, size, block.launch.time)
+    assert record_all(block.launch, block.cta, warp, 1, lanes, entry_range) == 0
+    instant = instant_of(block.launch, block.cta, warp, 1)
+    for lane in range(32):
+        if lanes >> lane & 1:
+            offset = int(addresses[lane]) - 4096 + start
+            for number in range(offset >> granule, (offset + size - 1 >> granule) + 1):
+                entry = expected.ctypes.data + ENTRY_BYTES * number
+                assert record_one(instant, block.launch.time, entry, lane)
+    assert np.array_equal(entries, expected)
+    assert entries.any()
+
+
+def test_lanes_behind_the_first_uncommon_one_are_left() -> None:
+    block = Block(random.Random(0), converges=False)
+    warp = WarpRecord(block.address_of("warps"))
+    set_addresses(warp, range(4096, 4096 + 32 * 4, 4))
+    history, _ = empty_history(64)
+    # Lane 5 meets an atomic write of another warp.
+    store64(history.ctypes.data + 5 * ENTRY_BYTES, block.launch.time << 32 | WAS_ATOMIC | 1 << 12 | 64)
+    for record_all in (record_common_reads, record_common_writes):
+        entry_range = EntryRange(history.ctypes.data, 4096, 2, 4, 1)
+        assert record_all(block.launch, block.cta, warp, 1, 0xFF, entry_range) == 0xE0
+        assert not history[6 * ENTRY_BYTES :].any()
+
+
+@pytest.mark.parametrize("kind", [Access.LOAD, Access.STORE])
+def test_lanes_that_are_checked_together_would_each_be_common(kind: Access) -> None:
+    rng = random.Random(0)
+    states = np.zeros(4096, np.uint8)
+    start = 1 << 20
+    outcomes = Counter[bool]()
+    for _ in range(300):
+        size = rng.choice([1, 2, 4, 8, 16])
+        operation = MemoryOperation(Space.GLOBAL, kind, size, 1, 0, 0, 0, 0, 0, 0)
+        states[:] = 0
+        for _ in range(rng.choice([0, 1, 3])):
+            states[rng.randrange(1024)] = rng.choice([UNWRITTEN, PENDING, WRITTEN])
+        base = rng.choice([0, 32, 1024, 4096 - 32 * size, 4 * rng.randrange(64)])
+        stride = rng.choice([0, size, 2 * size, 4, -size])
+        offsets = [base + stride * lane + rng.choice([0, 0, 0, size]) for lane in range(32)]
+        addresses = np.array([start + offset for offset in offsets])
+        nbytes = rng.choice([4096, base + 32 * size, 1024])
+        segment = Segment(Space.GLOBAL, start, start + nbytes, 1, states.ctypes.data, 0, 2, 0)
+        spread = offset_bits(addresses.ctypes.data)
+        is_common = bool(are_all_common(segment, int(addresses[0]), spread, operation))
+        outcomes[is_common] += 1
+        if is_common:
+            assert all(is_common_access(segment, address, operation) for address in addresses.tolist())
+    assert min(outcomes[True], outcomes[False]) > 20, outcomes

@@ -14,11 +14,17 @@ import numpy as np
 
 from warpcheck import compiler
 from warpcheck.layout import Access, Space
-from warpcheck.native import compile_function, compile_noinline, native, parameter_names
+from warpcheck.native import compile_function, compile_noinline, native, offset_bits, parameter_names
 from warpcheck.native.language import NOINLINE
 from warpcheck.runtime import memory, memory_transactions
 
 LANES = range(32)
+
+
+@native
+def distance_bits(address: int, mask: int) -> int:
+    """Return `offset_bits`, as a function that `compile_natively` can compile."""
+    return offset_bits(address) | mask
 
 
 def compile_natively(function: Callable[..., int], *constants: int) -> Any:
@@ -40,7 +46,16 @@ def generate_requests() -> Iterator[tuple[np.ndarray[Any, Any], int]]:
     rng = np.random.default_rng(0)
     lanes = np.arange(32)
     for _ in range(50):
-        for offsets in (lanes, lanes % 16, lanes // 5, lanes * 9, lanes[::-1], rng.integers(0, 40, 32), 0 * lanes):
+        for offsets in (
+            lanes,
+            lanes % 16,
+            lanes // 5,
+            lanes * 9,
+            lanes * 99,
+            lanes[::-1],
+            rng.integers(0, 40, 32),
+            0 * lanes,
+        ):
             mask = int(rng.choice([(1 << 32) - 1, int(rng.integers(1, 1 << 32)), 0xFFFF0000]))
             # The addresses exceed 32 bits, as those of a process do.
             yield (1 << 46) + 4 * (int(rng.integers(64)) + offsets.astype(np.int64)), mask
@@ -59,6 +74,13 @@ def test_sectors_and_wavefronts_of_the_active_lanes() -> None:
             sectors(pointer, mask) == memory_transactions.count_sectors(pointer, mask) == len({a // 32 for a in active})
         )
         assert wavefronts(pointer, mask) == max_bank_words
+
+
+def test_offset_bits_are_those_of_all_distances() -> None:
+    bits = compile_natively(distance_bits)
+    for addresses, _ in generate_requests():
+        expected = int(np.bitwise_or.reduce(addresses - addresses[0]))
+        assert bits(addresses.ctypes.data, 0) == offset_bits(addresses.ctypes.data) == expected
 
 
 def test_the_first_two_lanes_of_a_run_with_one_address_are_checked() -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "lowest_bit",
     "native",
     "noinline",
+    "offset_bits",
     "run_heads",
     "source_lines",
     "store8",
@@ -166,10 +167,22 @@ def unlikely(condition: int) -> int:
 def run_heads(address: int, shift: int) -> int:
     """Return, as bits, which of 32 words differ from the word before in more than ``shift`` low bits.
 
-    The first word always counts.
+    The first word always counts. In machine code, the 8 bytes in front of the words have to be readable.
     """
     words = [load64(address + 8 * index) >> shift for index in range(32)]
     return 1 | sum((words[index] != words[index - 1]) << index for index in range(1, 32))
+
+
+def offset_bits(address: int) -> int:
+    """Return the bitwise or of the distances of 32 words from the first one: no distance exceeds it.
+
+    It is negative if any word is less than the first one.
+    """
+    first = load64(address)
+    bits = 0
+    for index in range(1, 32):
+        bits |= load64(address + 8 * index) - first
+    return bits
 
 
 class View:

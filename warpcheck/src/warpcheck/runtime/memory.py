@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.layout import LANES, Access, AtomicStrategy, Space
-from warpcheck.native import count_bits, load64, lowest_bit, native, noinline, store64, unlikely
+from warpcheck.native import count_bits, load64, lowest_bit, native, noinline, offset_bits, store64, unlikely
 from warpcheck.runtime.access_extent import record_reach
 from warpcheck.runtime.access_history import (
-    ENTRY_BYTES,
     UNORDERED,
     Granule,
     entry_of,
@@ -26,7 +25,7 @@ from warpcheck.runtime.access_history import (
     thread_of,
 )
 from warpcheck.runtime.address_spaces import find_buffer, is_read_only, local_base, owner_of, space_of
-from warpcheck.runtime.byte_states import check_states, is_pending, load_bytes
+from warpcheck.runtime.byte_states import UNREADABLE_BITS, check_states, is_pending, load_bytes
 from warpcheck.runtime.cp_async_sources import check_source_overwrite
 from warpcheck.runtime.deferred_faults import (
     RACE,
@@ -36,13 +35,13 @@ from warpcheck.runtime.deferred_faults import (
     is_reduction,
     turn_into_race,
 )
-from warpcheck.runtime.fast_path import Instant, instant_of, record_common_read, record_common_write
+from warpcheck.runtime.fast_path import EntryRange, record_common_reads, record_common_writes
 from warpcheck.runtime.happens_before import is_before_wait
 from warpcheck.runtime.memory_transactions import (
     count_addresses,
     count_atomic_sectors,
     count_same_address,
-    count_sectors,
+    count_sectors_within,
     count_shared,
     is_in_registers,
     lanes_of_block,
@@ -87,6 +86,9 @@ ADDRESSES, BANK_WORDS, OPERANDS = (field_offset(WARP, name) for name in ("addres
 READABLE, NEVER_WRITTEN, IN_FLIGHT = range(3)
 
 STORE = int(Access.STORE)
+
+# Lanes whose first bytes are less than this far behind those of lane 0 are checked together; see `are_all_common`.
+NEAR = 1 << 10
 
 # What a compare-and-swap of a word that stands for one of half a word accesses.
 WHOLE_WORD, LOWER_HALF, UPPER_HALF = range(3)
@@ -178,8 +180,8 @@ def access(
     remaining = mask
     # The memory that the previous lane accessed; none yet.
     segment = Segment(operation.named, 0, 0, 0, 0, 0, 0, launch.buffers)
-    instant = instant_of(launch, cta, warp, site)
     is_plain = not (operation.ordering or operation.partial or operation.drops or operation.half)
+    spread = offset_bits(addresses)
     # Plain loads of one address by many lanes are common (broadcasts), and checking two of them is enough.
     if operation.kind == Access.LOAD and is_plain:
         remaining = first_two_readers(addresses, mask)
@@ -219,7 +221,7 @@ def access(
         # From this lane on, most accesses are of the common cases of `fast_path`: a small loop checks and records them.
         uncommon = remaining
         if is_plain and operation.kind != Access.ATOMIC and segment.state and segment.space != Space.LOCAL:
-            uncommon = skip_common_accesses(cta, segment, instant, addresses, remaining, operation)
+            uncommon = skip_common_accesses(launch, cta, warp, site, segment, spread, remaining, operation)
         if unlikely(uncommon == remaining):
             # The common cases did not take this lane. It takes the full check, and the loop continues behind it.
             uncommon &= uncommon - 1
@@ -242,7 +244,7 @@ def access(
     # A wait at an mbarrier is counted when it is over.
     is_wait = operation.ordering == UNORDERED and operation.kind == Access.LOAD
     if not (is_in_registers_already or is_wait):
-        count_request(launch, cta, warp, site, mask, operation, segment.space)
+        count_request(launch, cta, warp, site, mask, spread, operation, segment.space)
     return 0
 
 
@@ -366,48 +368,94 @@ def check_state(
 
 @native
 def skip_common_accesses(
-    cta: CtaRecord, segment: Segment, instant: Instant, addresses: int, lanes: int, operation: MemoryOperation
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    site: int,
+    segment: Segment,
+    spread: int,
+    lanes: int,
+    operation: MemoryOperation,
 ) -> int:
     """Check and record the plain accesses of ``lanes`` to a segment, up to the first that is not one of the common
     cases of `fast_path`. Return the lanes that are left.
+
+    This does the work of `check_state` and `check_order`. For the lanes that are left, nothing has changed that these
+    would not change.
+
+    Args:
+        spread: The `offset_bits` of the addresses.
     """
+    addresses = warp.address + ADDRESSES
     is_read_by_wgmma = segment.space == Space.SHARED and cta.reads_in_flight
     if cta.mbarriers or (operation.kind == Access.STORE and (cta.deferred_address or is_read_by_wgmma)):
         return lanes
-    last_address = segment.end - operation.size
-    is_common = 1
-    while lanes and is_common:
-        address = load64(addresses + 8 * lowest_bit(lanes))
-        is_common = address >= segment.start and address <= last_address and address & (operation.size - 1) == 0
-        if is_common:
-            offset = address - segment.start
-            is_common = record_common_access(operation, segment, instant, lowest_bit(lanes), offset)
-        if is_common:
-            lanes &= lanes - 1
-    return lanes
+    common = lanes
+    # With few lanes left, as of a broadcast, checking each of them takes less.
+    if count_bits(lanes) <= 4 or not are_all_common(segment, load64(addresses), spread, operation):
+        common = leading_common_lanes(segment, addresses, lanes, operation)
+    unrecorded = 0
+    if segment.history and common:
+        entries = EntryRange(segment.history, segment.start, segment.granule, operation.size, segment.floor)
+        if operation.kind == Access.LOAD:
+            unrecorded = record_common_reads(launch, cta, warp, site, common, entries)
+        else:
+            unrecorded = record_common_writes(launch, cta, warp, site, common, entries)
+    if operation.kind == Access.STORE:
+        recorded = common & ~unrecorded
+        while recorded:
+            state = segment.state - segment.start + load64(addresses + 8 * lowest_bit(recorded))
+            check_states(state, operation.size, Access.STORE)
+            recorded &= recorded - 1
+    return unrecorded | lanes & ~common
 
 
 @native
-def record_common_access(operation: MemoryOperation, segment: Segment, instant: Instant, lane: int, offset: int) -> int:
-    """Do the work of `check_state` and `check_order` for a plain load or store in the common cases of `fast_path`.
+def leading_common_lanes(segment: Segment, addresses: int, lanes: int, operation: MemoryOperation) -> int:
+    """Return the first of the lanes, up to one for which `is_common_access` does not hold."""
+    remaining = lanes
+    while remaining and is_common_access(segment, load64(addresses + 8 * lowest_bit(remaining)), operation):
+        remaining &= remaining - 1
+    return lanes & ~remaining
 
-    Returns:
-        Whether this is such a case. If not, nothing has changed that `check_state` and `check_order` would not change.
+
+@native
+def are_all_common(segment: Segment, base: int, spread: int, operation: MemoryOperation) -> int:
+    """Return whether `is_common_access` is certain to hold for all lanes, if they are near to each other.
+
+    Lanes that are not active count, too, and so do the bytes between those of two lanes.
+
+    Args:
+        base: The address of lane 0.
+        spread: The `offset_bits` of the addresses. All lanes are in the ``spread + operation.size`` bytes from the base
+            on. As a bitwise or, it has the low bits that the distance of any lane from the base has.
     """
-    state = segment.state + offset
-    if operation.kind == Access.LOAD and not check_states(state, operation.size, Access.LOAD):
+    extent = spread + operation.size + 31 & -32  # the loop below has steps of 32 bytes
+    is_inside = base >= segment.start and base + extent <= segment.end
+    if spread < 0 or spread >= NEAR or not is_inside or (base | spread) & (operation.size - 1):
         return 0
-    if operation.kind == Access.STORE and is_pending(state, operation.size):
+    first = segment.state + base - segment.start
+    bits = 0
+    for state in range(first, first + extent, 32):
+        for word in range(state, state + 32, 8):
+            states = load64(word)
+            if operation.kind == Access.STORE:
+                states &= states >> 1  # see `is_pending`
+            bits |= states
+    return bits & UNREADABLE_BITS == 0
+
+
+@native
+def is_common_access(segment: Segment, address: int, operation: MemoryOperation) -> int:
+    """Return whether an access is in bounds, aligned, and to bytes that may be read, or that no copy has yet to write
+    if it is a store.
+    """
+    if address < segment.start or address > segment.end - operation.size or address & (operation.size - 1):
         return 0
-    if segment.history:
-        last_granule = offset + operation.size - 1 >> segment.granule
-        for granule_index in range(offset >> segment.granule, last_granule + 1):
-            entry = segment.history + ENTRY_BYTES * granule_index
-            if operation.kind == Access.LOAD and not record_common_read(instant, segment.floor, entry, lane):
-                return 0
-            if operation.kind == Access.STORE and not record_common_write(instant, segment.floor, entry, lane):
-                return 0
-    return operation.kind == Access.LOAD or check_states(state, operation.size, Access.STORE)
+    state = segment.state + address - segment.start
+    if operation.kind == Access.LOAD:
+        return check_states(state, operation.size, Access.LOAD)
+    return not is_pending(state, operation.size)
 
 
 @native
@@ -529,9 +577,16 @@ def is_write_known(launch: LaunchRecord, segment: Segment, granule: Granule) -> 
 
 @native
 def count_request(
-    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int, operation: MemoryOperation, space: int
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    site: int,
+    mask: int,
+    spread: int,
+    operation: MemoryOperation,
+    space: int,
 ) -> None:
-    """Count an access as ncu would."""
+    """Count an access as ncu would. ``spread`` is the `offset_bits` of the addresses."""
     counts = CountsRecord(launch.counts + site * CountsRecord.size)
     lanes = count_bits(mask)
     counts.requests += 1
@@ -545,14 +600,14 @@ def count_request(
         counts.same_address += same_address
     is_counted = 1
     if space == Space.SHARED:
-        is_counted = count_shared_request(launch, cta, warp, site, mask, operation)
+        is_counted = count_shared_request(launch, cta, warp, site, mask, spread, operation)
     elif operation.kind == Access.ATOMIC and space != Space.LOCAL:
         counts.sectors += count_atomic_sectors(warp.address + ADDRESSES, mask)
         poll(launch, cta, warp, warp.address + ADDRESSES, mask, operation.ordering)
     elif space == Space.CONST:
         counts.least += count_addresses(warp.address + ADDRESSES, mask)
     elif space == Space.GLOBAL:
-        is_counted = count_global_request(launch, cta, warp, site, mask, operation)
+        is_counted = count_global_request(launch, cta, warp, site, mask, spread, operation)
     if not is_counted:
         counts.requests -= 1
         counts.lanes -= lanes
@@ -560,7 +615,13 @@ def count_request(
 
 @native
 def count_shared_request(
-    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int, operation: MemoryOperation
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    site: int,
+    mask: int,
+    spread: int,
+    operation: MemoryOperation,
 ) -> int:
     """Count the wavefronts of a request to shared memory. Return whether it counts as one."""
     addresses = warp.address + ADDRESSES
@@ -576,7 +637,13 @@ def count_shared_request(
         own_lanes = lanes_of_block(addresses, mask, cta.shared)
     if own_lanes:
         width = max(counts.width, operation.size)
-        count_shared(counts, addresses, own_lanes, width, is_atomic, warp.address + BANK_WORDS)
+        is_in_one_line = spread >= 0 and (load64(addresses) & 127) + spread < 128
+        if width <= 4 and is_in_one_line and not is_atomic:
+            # In 128 bytes that are aligned, every word has a bank of its own.
+            counts.wavefronts += 1
+            counts.least += 1
+        else:
+            count_shared(counts, addresses, own_lanes, width, is_atomic, warp.address + BANK_WORDS)
     if launch.cluster_size > 1 and (is_atomic or operation.ordering) and operation.ordering != UNORDERED:
         poll(launch, cta, warp, addresses, mask, operation.ordering)
     # What goes to another block is not counted as shared memory, by ncu either.
@@ -585,7 +652,13 @@ def count_shared_request(
 
 @native
 def count_global_request(
-    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int, operation: MemoryOperation
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    site: int,
+    mask: int,
+    spread: int,
+    operation: MemoryOperation,
 ) -> int:
     """Count the sectors of a load or a store of global memory. Return whether it counts as a request."""
     addresses = warp.address + ADDRESSES
@@ -594,7 +667,7 @@ def count_global_request(
         poll(launch, cta, warp, addresses, mask, operation.ordering)
         if operation.spins and repeats_last_poll(warp, site, addresses, mask):
             return 0
-    sectors = count_sectors(addresses, mask)
+    sectors = count_sectors_within(addresses, mask, spread)
     counts.sectors += sectors
     if is_before_wait(cta, warp):
         launch.sectors_before_wait += sectors

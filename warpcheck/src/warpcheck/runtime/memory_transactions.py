@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from warpcheck.layout import BANKS, LANES, AtomicStrategy
-from warpcheck.native import View, load64, lowest_bit, native, noinline, run_heads, store64
+from warpcheck.native import View, count_bits, load64, lowest_bit, native, noinline, offset_bits, run_heads, store64
 from warpcheck.runtime.address_spaces import RANK
 from warpcheck.runtime.records import CountsRecord
 
@@ -25,6 +25,7 @@ __all__ = [
     "count_atomic_sectors",
     "count_same_address",
     "count_sectors",
+    "count_sectors_within",
     "count_shared",
     "is_in_registers",
     "lanes_of_block",
@@ -71,9 +72,31 @@ def count_sectors(addresses: int, mask: int) -> int:
     """Return the number of different sectors among the active lanes. An aligned access of up to 16 bytes touches
     one.
     """
+    return count_sectors_within(addresses, mask, offset_bits(addresses))
+
+
+@native
+def count_sectors_within(addresses: int, mask: int, spread: int) -> int:
+    """Return `count_sectors`; ``spread`` is the `offset_bits` of the addresses."""
+    base = load64(addresses)
+    if spread >= 0 and (base & 31) + spread < 32:
+        return 1
+    starts = run_starts(addresses, mask, 5)
+    # A word has a bit for each sector from that of lane 0 on, if no lane is farther away.
+    if spread >= 0 and spread < 32 * 63:
+        sectors = 0
+        while starts:
+            sectors |= 1 << (load64(addresses + 8 * lowest_bit(starts)) >> 5) - (base >> 5)
+            starts &= starts - 1
+        return count_bits(sectors)
+    return count_far_sectors(addresses, starts)
+
+
+@native
+def count_far_sectors(addresses: int, starts: int) -> int:
+    """Return the number of different sectors among the lanes ``starts``."""
     sectors = 0
     highest = -1
-    starts = run_starts(addresses, mask, 5)
     remaining = starts
     while remaining:
         lane = lowest_bit(remaining)
