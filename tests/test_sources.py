@@ -1,4 +1,4 @@
-"""The table of the source documents names only sections and exercises that exist, and grading that is declared."""
+"""The tables of the source documents name only places and exercises that exist, and grading that is declared."""
 
 from pathlib import Path
 
@@ -6,19 +6,39 @@ import pytest
 
 from kernelpath.course import registry
 from kernelpath.course.errors import DeclarationError
-from kernelpath.show import sources
+from kernelpath.show import docs, sources
 
 ROOT = Path(__file__).parents[1]
 
 
-def test_rows_name_places_grading_and_what_is_missing() -> None:
-    rows = {cells[1]: cells for cells in sources.rows(ROOT)}
-    _, _, place, grading, missing = rows["constant memory"]
-    assert "week04_matmul.ipynb" in place
-    assert "(cell `conv-00`)" in place
-    assert grading == "`conv2d`: values, traffic, time on a GPU"
-    assert missing == ""
-    assert all(place or missing for _, _, place, _, missing in rows.values()), "an item is neither covered nor missing"
+def item(subject: str) -> sources.Item:
+    (found,) = (item for item in sources.items(ROOT) if item.subject == subject)
+    return found
+
+
+def test_items_name_places_grading_and_what_is_missing() -> None:
+    found = item("constant memory")
+    assert (found.document, found.part) == ("30-day plan, days 1 to 5", "Day 2")
+    assert "week04_matmul.ipynb), 7 · Another tile, and constant memory (cell `conv-00`)" in found.place
+    assert "week04_matmul.ipynb), One word for a whole warp (cell `conv-02`)" in found.place
+    assert found.grading == "`conv2d`: values, traffic, time on a GPU"
+    assert found.missing == ""
+    assert all(item.place or item.missing for item in sources.items(ROOT)), "an item is neither covered nor missing"
+
+
+def test_an_item_without_an_exercise_has_the_predictions_and_questions_of_its_places() -> None:
+    assert item("question: what causes bank conflicts").grading.endswith("in the exam: `banks`, `broadcast`")
+    assert item("30 days from no knowledge to custom kernels in ML workloads").grading == "1 prediction"
+    assert item("CUDA by Example; Programming Parallel Computers").grading == ""
+
+
+def test_the_section_of_a_cell_ends_at_the_next_heading_of_its_level() -> None:
+    week, section = sources.find_section(ROOT, "4.7")
+    _, part = sources.find_section(ROOT, "4.conv-02")
+    _, cell = sources.find_section(ROOT, "4.conv-04")
+    assert (week, section.number, part.number, cell.number) == (4, "7", "7", "7")
+    assert (part.title, cell.title) == ("One word for a whole warp", "One word for a whole warp")
+    assert set(cell.code.split("\n")) < set(part.code.split("\n")) < set(section.code.split("\n"))
 
 
 def test_graded_properties_follow_the_declaration() -> None:
@@ -26,11 +46,21 @@ def test_graded_properties_follow_the_declaration() -> None:
     assert properties == ["values", "traffic", "memory", "determinism", "own check", "time on a GPU"]
 
 
+def test_every_document_has_a_table_to_which_the_summary_links() -> None:
+    text = "\n".join(docs.sources(ROOT))
+    for row in list(docs.coverage(ROOT))[2:]:
+        title, anchor = row.removeprefix("| [").split(") |")[0].split("](#")
+        assert f"\n### {title}\n" in text
+        assert anchor == title.lower().replace(" ", "-").replace(",", "")
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
         ('["item", "1.99", "", ""]', "week 1 has no section 99"),
+        ('["item", "1.no-such", "", ""]', "week 1 has no cell no-such"),
         ('["item", "77.1", "", ""]', "no notebook of week 77"),
+        ('["item", "docs/no_such.md", "", ""]', "no page docs/no_such.md"),
         ('["item", "1.1", "no_such", ""]', "no exercise no_such"),
     ],
 )
@@ -38,7 +68,9 @@ def test_a_place_that_does_not_exist_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, message: str
 ) -> None:
     data = tmp_path / "sources.toml"
-    data.write_text(f'[[source]]\ntitle = "a document"\nrows = [{row}]\n', encoding="utf-8")
+    data.write_text(
+        f'[[source]]\ntitle = "a document"\n[[source.part]]\ntitle = "a part"\nrows = [{row}]\n', encoding="utf-8"
+    )
     monkeypatch.setattr(sources, "DATA", str(data))
     with pytest.raises(DeclarationError, match=message):
-        list(sources.rows(ROOT))
+        list(sources.items(ROOT))

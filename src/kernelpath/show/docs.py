@@ -113,25 +113,28 @@ def _lines(item: registry.ExerciseRef, tree: registry.Tree) -> int:
 
 
 def sources(root: Path) -> Iterator[str]:
-    """Yield a row for each item of the documents that the course was written after."""
-    yield from _header("document", "item", "place", "how it is graded", "missing")
-    yield from (_row(*cells) for cells in source_documents.rows(root))
+    """Yield a heading and a table for each document that the course was written after, with a row for each item."""
+    for title, rows in itertools.groupby(source_documents.items(root), key=lambda item: item.document):
+        yield from ("", f"### {title}", "")
+        yield from _header("part", "item", "place", "how it is graded", "missing")
+        yield from (_row(item.part, item.subject, item.place, item.grading, item.missing) for item in rows)
+    yield ""
 
 
 def coverage(root: Path) -> Iterator[str]:
     """Yield a row for each document: its items, and how many of them are complete, in part, and not covered."""
     yield from _header("document", "items", "covered", "in part", "missing")
-    counts: dict[str, list[int]] = {}
-    for title, _, place, _, missing in source_documents.rows(root):
-        count = counts.setdefault(title, [0, 0, 0, 0])
-        count[0] += 1
-        if not missing:
-            count[1] += 1
-        elif place:
-            count[2] += 1
-        else:
-            count[3] += 1
-    yield from (_row(title, *map(str, count)) for title, count in counts.items())
+    for title, rows in itertools.groupby(source_documents.items(root), key=lambda item: item.document):
+        items = list(rows)
+        missing = sum(not item.place for item in items)
+        in_part = sum(bool(item.place and item.missing) for item in items)
+        counts = (len(items), len(items) - in_part - missing, in_part, missing)
+        yield _row(f"[{title}](#{_anchor(title)})", *map(str, counts))
+
+
+def _anchor(heading: str) -> str:
+    """Return the anchor that GitHub gives a heading: lower case, hyphens for spaces, without punctuation."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 def verdicts(root: Path) -> Iterator[str]:
