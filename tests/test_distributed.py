@@ -368,6 +368,16 @@ def test_a_rank_that_is_left_out_is_named() -> None:
     assert said.startswith("chunk 0 of rank 0's output is chunk 0 of the sum of ranks 0 and 1 alone")
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_ranks_disagree_where_zeros_have_other_signs(dtype: torch.dtype) -> None:
+    x = torch.full((2, 4), -0.0, dtype=dtype)
+    total = x.sum(0).copysign(torch.tensor(-1.0))
+    assert all_reduce.explain_output((x, "ring"), [total, total]) is None
+    said = all_reduce.explain_output((x, "ring"), [total, total + 0.0])
+    assert said is not None
+    assert said.startswith("the ranks disagree: element 0 is -0 on rank 0, 0 on rank 1")
+
+
 def test_a_rank_that_forges_frames_is_told() -> None:
     def forger(wire: Wire[fabric.ToRank]) -> None:
         wire.send(fabric.Post(7, "send", 1, dtype="int8", count=3, content=b"abc"))

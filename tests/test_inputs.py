@@ -241,3 +241,14 @@ def test_inputs_of_a_timed_case_have_the_same_bits_in_every_call(item: ExerciseR
 
     expected = generate()
     assert all(generate() == expected for _ in range(3))
+
+
+def test_nans_have_both_signs_and_other_payloads() -> None:
+    """Half of them are those that most computations return, which a kernel may know by their bits."""
+    nans = draw.nans(torch.Generator().manual_seed(0), 400)
+    assert nans.dtype == torch.float32
+    assert bool(nans.isnan().all())
+    bits = nans.view(torch.int32)
+    assert 150 < int((bits < 0).sum()) < 250
+    usual = (bits & 0x7FFFFFFF) == 0x7FC00000
+    assert 150 < int(usual.sum()) < 250

@@ -38,9 +38,11 @@ def test_ranks_divide_cores_and_links(case: dict[str, int], seed: int) -> None:
     facts = topology.of(text)
     owners = [numbers(cpus) for cpus in topology.cpus(gpus)]
     # No CPU has two ranks, none is left, and the two threads of a core have the same rank.
-    assert sorted(chain.from_iterable(owners)) == list(range(2 * case["nodes"] * case["cores"]))
+    cores = case["nodes"] * case["cores"]
+    assert sorted(chain.from_iterable(owners)) == list(range(case["threads"] * cores))
     for cpus in owners:
-        assert {cpu + case["nodes"] * case["cores"] for cpu in cpus if cpu < case["nodes"] * case["cores"]} <= set(cpus)
+        first_threads = {cpu for cpu in cpus if cpu < cores}
+        assert set(cpus) == {cpu + thread * cores for cpu in first_threads for thread in range(case["threads"])}
     chosen = topology.adapters(gpus)
     for gpu, adapter in zip(gpus, chosen, strict=True):
         assert topology.CLASSES.index(gpu.classes[adapter]) == min(map(topology.CLASSES.index, gpu.classes.values()))

@@ -191,7 +191,7 @@ def test_bytes_over_compulsory() -> None:
     assert finding.line == 2
     assert finding.cause == (
         "at m=8 n=4: 3,200 bytes asked for, at most 2,400 are allowed (1,600 are compulsory);"
-        " most in line 2, load from a"
+        " most in line 2, load from a: 2,880 bytes in 1 request"
     )
 
 
@@ -199,12 +199,15 @@ def test_a_split_vector_is_named_where_it_alone_exceeds_the_bytes() -> None:
     split = load(4, requests=5, sectors=80, ideal_sectors=32, lanes=160, bytes=1024)
     finding = finding_of([split], Traffic(bytes=1.5), compulsory=1024)
     assert finding is not None
-    assert "; most in line 4, load from a; the compiler split this vector into accesses" in finding.cause
+    assert (
+        "; most in line 4, load from a: 2,560 bytes in 5 requests; the compiler split this vector into accesses"
+        in finding.cause
+    )
     assert finding.then == "kp profile {name} --sass"
     # Even as whole vectors, 32 sectors exceed this limit, so the split is not the cause.
     other_cause = finding_of([split], Traffic(bytes=1.5), compulsory=600)
     assert other_cause is not None
-    assert other_cause.cause.endswith("; most in line 4, load from a")
+    assert other_cause.cause.endswith("; most in line 4, load from a: 2,560 bytes in 5 requests")
 
 
 def edge_of(

@@ -46,6 +46,25 @@ def test_controls_have_the_work_removed_and_changed(upstream: ModuleType) -> Non
     assert not is_right
 
 
+def test_controls_have_small_changes_and_changes_in_one_block(upstream: ModuleType) -> None:
+    found = controls(upstream)
+    source, is_right = found["a scale that stores other values in one of its blocks"]
+    assert "x[i] = blockIdx.x == (gridDim.x - 1) / 2 ? 2 * (twice(x[i])) + 1 : (twice(x[i]));" in source
+    assert not is_right
+    source, is_right = found["a scale that stores floats that are a quarter too large"]
+    assert "x[i] = 1.25f * (twice(x[i])) + 0.0625f;" in source
+    assert not is_right
+
+
+def test_integers_are_not_changed_by_a_quarter(upstream: ModuleType) -> None:
+    """A quarter of a small integer is 0, and the kernel would be right."""
+    fixed = "__global__ void scale(int* x, float* y, int n) { x[0] = n; y[0] = 1.0f; }"
+    (source, _) = controls(upstream, fixed)["a scale that stores floats that are a quarter too large"]
+    assert source.endswith("{ x[0] = n; y[0] = 1.25f * (1.0f) + 0.0625f; }")
+    without_floats = fixed.replace("float* y", "int* y")
+    assert "a scale that stores floats that are a quarter too large" not in controls(upstream, without_floats)
+
+
 def test_controls_hold_both_versions_in_either_order(upstream: ModuleType) -> None:
     texts = [(source, is_right) for name, (source, is_right) in controls(upstream).items() if "#if 0" in name]
     assert [is_right for _, is_right in texts] == [True, False]

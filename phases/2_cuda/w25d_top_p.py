@@ -15,8 +15,8 @@ vocabulary, at which the running sum over the nucleus exceeds uniform * kept.
 
 vocabulary is 1 to 131072, temperature is 0.5 to 1.5, top_k is 1 to vocabulary, 0 < p < 1, and 0 <= uniform < 1. Logits
 are at most 20,000 in magnitude, or -inf for a masked token, and each row has a finite logit. No sum is closer than 3e-5
-to the number that it is compared with, so float32 sums suffice. But the same inputs must give the same bits in every
-run. The tensors have fewer than 2**31 elements.
+to the number that it is compared with, except for sums of 0 where uniform is 0, so float32 sums suffice. But the same
+inputs must give the same bits in every run. The tensors have fewer than 2**31 elements.
 
 Write the kernel in w25d_top_p.cu, then launch it here, with a block for each row. A row may be larger than shared
 memory. The grader checks the values, the bytes moved, and that the bits are the same in all orders of warps and blocks.

@@ -2,8 +2,8 @@
 
 w4a16(x, packed, scale, zero) takes contiguous tensors that start at a multiple of 16 bytes. x is float16 or bfloat16,
 has 1 to 64 rows, and k columns, where k is a multiple of 8. packed, int32 of shape (n, k / 8), holds eight q from 0 to
-15 in each word. scale, in the dtype of x, and zero, uint8 from 0 to 15, are of shape (ceil(k / 128), n). It returns x @
-w.T in the dtype of x, for
+15 in each word. scale, in the dtype of x and positive, and zero, uint8 from 0 to 15, are of shape (ceil(k / 128), n).
+It returns x @ w.T in the dtype of x, for
 
     w[i, p] = scale[p // 128, i] * (q[i, p] - zero[p // 128, i])
     q[i, 8 c + j] = packed[i, c] >> (4 (j // 2) + 16 (j % 2)) & 15

@@ -3,8 +3,8 @@
 fp8_decode(q, k, v, k_scale, v_scale) takes contiguous tensors that start at a multiple of 16 bytes: q, bfloat16 of
 shape (batch, heads, head); k and v, float8_e4m3fn of shape (batch, heads, tokens, head), with finite values; k_scale,
 float32 of shape (batch, heads, head), with a scale for each channel of a head's keys; v_scale, float32 of shape (batch,
-heads, tokens), with a scale for each token of a head's values. head is 32, 64, 128 or 256, and there is at least one
-token. It returns a new tensor of the shape and dtype of q:
+heads, tokens), with a scale for each token of a head's values. Scales are positive. head is 32, 64, 128 or 256, and
+there is at least one token. It returns a new tensor of the shape and dtype of q:
 
     key[t, c] = k[t, c] * k_scale[c]    value[t, c] = v[t, c] * v_scale[t]
     out = softmax(q @ key.T / sqrt(head)) @ value    for each head of each sequence

@@ -11,7 +11,7 @@ import ast
 import random
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -266,11 +266,39 @@ def _controls(published: str, fixed: str, kernel: str) -> Iterator[Control]:
     if (body := _body(code, kernel)) is not None:
         first, last = body
         yield Control(f"a {kernel} that does nothing", f"{code[:first]}{code[last:]}", is_right=False)
-        changed, count = _STORE.subn(r"\1= 2 * (\2) + 1;", code[first:last])
-        if count:
+        for description, changed in _change_stores(code[first:last], _floats(code, kernel)):
             text = f"{code[:first]}{changed}{code[last:]}"
-            yield Control(f"a {kernel} that stores other values", text, is_right=False)
+            yield Control(f"a {kernel} that {description}", text, is_right=False)
     yield from OWN_VERSIONS.get(kernel, ())
+
+
+def _change_stores(body: str, floats: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield a description and a body for each way to store other values.
+
+    Args:
+        body: The body of a kernel.
+        floats: The kernel's parameters that point to floats. Of an integer, a quarter may be 0.
+    """
+
+    def close_value(store: re.Match[str]) -> str:
+        is_float = store[1].partition("[")[0].strip() in floats
+        return f"{store[1]}= 1.25f * ({store[2]}) + 0.0625f;" if is_float else store[0]
+
+    for description, replacement in (
+        ("stores other values", r"\1= 2 * (\2) + 1;"),
+        # The last block may have no element, and the first one may be the only one that a test looks at.
+        ("stores other values in one of its blocks", r"\1= blockIdx.x == (gridDim.x - 1) / 2 ? 2 * (\2) + 1 : (\2);"),
+        ("stores floats that are a quarter too large", close_value),
+    ):
+        changed = _STORE.sub(replacement, body)
+        if changed != body:
+            yield description, changed
+
+
+def _floats(code: str, kernel: str) -> list[str]:
+    """Return the parameters of a kernel that point to floats, in a text without comments."""
+    parameters = re.search(rf"\b{re.escape(kernel.partition('<')[0])}\s*\(([^()]*)\)\s*\{{", code)
+    return re.findall(r"\bfloat\s*\*\s*(?:__restrict__\s+)?(\w+)", parameters[1]) if parameters else []
 
 
 def _body(code: str, kernel: str) -> tuple[int, int] | None:

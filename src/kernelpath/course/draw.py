@@ -83,6 +83,16 @@ def any_bits_(rng: torch.Generator, tensor: torch.Tensor, *, denormal: bool = Tr
     integers.copy_(changed.view(integers.shape))
 
 
+def nans(rng: torch.Generator, count: int) -> torch.Tensor:
+    """Return float32 NaNs of both signs, with any payloads, half of them with that of torch.nan."""
+    fraction = 1 << _FRACTION[torch.float32]
+    bits = torch.randint(1, fraction, (count,), generator=rng, device=rng.device)
+    draws = torch.randint(4, (count,), generator=rng, device=rng.device)
+    bits = torch.where(draws < 2, fraction // 2, bits) + 0x7F800000
+    # As int32, the sign is the highest bit.
+    return torch.where(draws % 2 == 0, bits, bits - (1 << 31)).int().view(torch.float32)
+
+
 def without_repeats(tensor: torch.Tensor) -> torch.Tensor:
     """Return the part of a view in which no element occurs twice: the first index of each axis of stride 0."""
     return tensor[tuple(slice(1 if stride == 0 else None) for stride in tensor.stride())]

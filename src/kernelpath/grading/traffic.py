@@ -294,9 +294,10 @@ def _select_worst(lines: Sequence[LineTraffic]) -> tuple[LineTraffic, str]:
     largest = max(line.sectors for line in group)
     large_lines = sorted((line for line in group if 2 * line.sectors > largest), key=lambda line: line.line)
     worst = large_lines[-1]
-    if len(large_lines) == 1:
-        return worst, worst.place
     requested = SECTOR * sum(line.sectors for line in large_lines)
+    if len(large_lines) == 1:
+        # These tell a line that reads much at once from one whose threads read little each, but often.
+        return worst, f"{worst.place}: {requested:,} bytes in {words.count(worst.requests, 'request')}"
     numbers = f"{', '.join(str(line.line) for line in large_lines[:-1])} and {worst.line}"
     return worst, f"lines {numbers}, {worst.access} {worst.memory}: {requested:,} bytes together"
 

@@ -141,6 +141,17 @@ def test_a_block_waits_for_the_flag_of_its_predecessor(run: Run, spelling: str, 
     assert c[::64].tolist() == [0, *np.cumsum(a)[:-1]]
 
 
+def test_a_deadlock_names_the_blocks_that_have_not_started(run: Run) -> None:
+    """Each of 108 multiprocessors has room for one block, and block b waits for the block after it."""
+    arrays = [aligned(size, np.int32) for size in (110, 110, 110, 110 * 64)]
+    with pytest.raises(simt.Deadlock) as caught:
+        run(chain("atomicAdd", "gridDim.x - 1 - blockIdx.x"), 110, 64, *arrays, shared=100_000)
+    assert (
+        "; 2 of 110 blocks have not started, and none will before another one ends: if a block waits for one of them, "
+        "let blocks take their numbers from a counter (atomicAdd), and not from blockIdx; warp 0 of block 0 waits in "
+    ) in caught.value.message
+
+
 POLLS = {
     "atomics": """do { if (t == 0) done = atomicAdd(flag, 0); __syncthreads(); go = done; __syncthreads(); }
         while (!go);""",
@@ -165,6 +176,70 @@ def test_a_block_that_polls_across_a_barrier_yields_to_other_blocks(run: Run, lo
     out = aligned(1, np.int32)
     run(source, 2, 64, flag, out, reverse=reverse, max_instructions=1 << 26)
     assert out[0] == 7
+
+
+@pytest.mark.parametrize(
+    ("loop", "schedule"),
+    [
+        ("atomics", {}),
+        ("atomics", {"cooperative": True}),
+        ("volatile loads", {"reverse": True}),
+        ("after warps have left", {"reverse": True}),
+    ],
+)
+def test_blocks_that_poll_with_barriers_in_their_loops_may_be_a_deadlock(
+    run: Run, loop: str, schedule: dict[str, bool]
+) -> None:
+    """Each block waits for a flag that the other one sets after its own wait."""
+    source = f"""__global__ void kernel(int* flags) {{
+        __shared__ int done;
+        int t = threadIdx.x, go = 0;
+        int* flag = flags + blockIdx.x;
+        {POLLS[loop]}
+        if (t == 0) atomicExch(flags + 1 - blockIdx.x, 1);
+    }}"""
+    with pytest.raises(
+        simt.Deadlock, match=r"a deadlock: every remaining thread waits for another one; warps? .* line [56]"
+    ):
+        run(source, 2, 64, aligned(2, np.int32), max_instructions=1 << 26, **schedule)
+
+
+@pytest.mark.parametrize("cooperative", [False, True])
+@pytest.mark.parametrize(
+    "work",
+    [
+        "float x = t; for (int i = 0; i < 100000; ++i) x = x * 0.999f + 1; out[1] = x;",  # no signal for a long time
+        "for (int i = 1; i < 2000; ++i) atomicAdd(out + 1, 1);",
+        "for (int i = 0; i < 300; ++i) if (t == 0) { atomicExch(out + 1, 1); while (atomicAdd(out + 1, 0) == 0); }",
+    ],
+)
+def test_blocks_that_poll_while_one_works_are_no_deadlock(run: Run, work: str, cooperative: bool) -> None:
+    source = f"""__global__ void kernel(int* flag, int* out) {{
+        __shared__ int done;
+        int t = threadIdx.x, go = 0;
+        if (blockIdx.x > 0) {{ {POLLS["atomics"]} if (t == 0) atomicAdd(out, 7); }}
+        else if (t == 0) {{ {work} __threadfence(); atomicExch(flag, 1); }}
+    }}"""
+    flag, out = aligned(1, np.int32), aligned(2, np.int32)
+    run(source, 3, 64, flag, out, cooperative=cooperative)
+    assert out[0] == 14
+
+
+def test_blocks_that_take_turns_are_no_deadlock(run: Run) -> None:
+    """Each turn is short, and begins with a wait for the other block in a loop with a barrier."""
+    source = """__global__ void kernel(int* turn, int* out) {
+        __shared__ int done;
+        int t = threadIdx.x;
+        for (int i = 0; i < 400; ++i) {
+            int go;
+            do { if (t == 0) done = atomicAdd(turn, 0) % 2 == blockIdx.x; __syncthreads(); go = done; __syncthreads(); }
+            while (!go);
+            if (t == 0) { atomicAdd(out, 1); __threadfence(); atomicAdd(turn, 1); }
+        }
+    }"""
+    turn, out = aligned(1, np.int32), aligned(1, np.int32)
+    run(source, 2, 64, turn, out, cooperative=True)
+    assert out[0] == 800
 
 
 def test_a_flag_without_a_fence_is_a_race(run: Run) -> None:

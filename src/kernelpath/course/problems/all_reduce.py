@@ -23,8 +23,13 @@ _PHASES = {"reduce_scatter": 1, "all_gather": 1, "ring": 2, "two_shot": 2}
 
 
 def inputs(rng: torch.Generator, world: int, n: int, dtype: str, algorithm: str) -> tuple[torch.Tensor, str]:
-    """Return a row for each rank, and the operation: reduce_scatter, all_gather, or an all-reduce, ring or two_shot."""
-    return torch.randn(world, n, generator=rng, device=rng.device).to(getattr(torch, dtype)), algorithm
+    """Return a row for each rank, and the operation: reduce_scatter, all_gather, or an all-reduce, ring or two_shot.
+
+    Where all ranks have -0.0, the sum may be a zero of either sign, but of the same on all ranks.
+    """
+    rows = torch.randn(world, n, generator=rng, device=rng.device)
+    rows[:, 5::16] = -0.0
+    return rows.to(getattr(torch, dtype)), algorithm
 
 
 def reference(x: torch.Tensor, algorithm: str) -> tuple[torch.Tensor, ...]:
@@ -95,7 +100,8 @@ def _describe_sum(ranks: Sequence[int]) -> str:
 def _find_disagreement(outputs: Sequence[torch.Tensor]) -> str | None:
     """Describe the first element of which ranks hold different bits, though they must hold one vector."""
     for rank, output in enumerate(outputs):
-        differs = (output != outputs[0]) & ~(output.isnan() & outputs[0].isnan())
+        bits, first_bits = (x.view(torch.int32 if x.itemsize == 4 else torch.int16) for x in (output, outputs[0]))
+        differs = bits != first_bits
         if bool(differs.any()):
             index = int(differs.nonzero()[0])
             values = f"{outputs[0][index].item():.9g} on rank 0, {output[index].item():.9g} on rank {rank}"

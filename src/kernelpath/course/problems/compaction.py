@@ -11,6 +11,9 @@ import torch
 from kernelpath.course import draw
 from kernelpath.course.problem import EXACT, Problem
 
+# The bits of the NaN that most computations return.
+_USUAL_NAN = 0x7FC00000
+
 
 def kept_elements(n: int, share: float) -> int:
     """Return the number of positive elements of a case."""
@@ -40,7 +43,7 @@ def reference(x: torch.Tensor, out: torch.Tensor, count: torch.Tensor) -> tuple[
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor, out: torch.Tensor, count: torch.Tensor) -> None:
-    """Set a third of the elements, as many positive ones as others: zeros of both signs, denormals, infinities, NaN.
+    """Set a third of the elements, as many positive ones as others: zeros of both signs, denormals, infinities, NaNs.
 
     What the output held before has any bits.
     """
@@ -50,7 +53,9 @@ def extreme(rng: torch.Generator, x: torch.Tensor, out: torch.Tensor, count: tor
     other = torch.tensor([0.0, -0.0, -tiny, -torch.inf, torch.nan], device=rng.device)
     places = torch.randperm(x.numel(), generator=rng, device=rng.device)[: (x.numel() + 2) // 3]
     was_positive = x[places] > 0
-    x[places] = torch.where(was_positive, positive[places % 3], other[places % 5])
+    others = other[places % 5]
+    others = torch.where(others.isnan(), draw.nans(rng, len(places)), others)
+    x[places] = torch.where(was_positive, positive[places % 3], others)
 
 
 def unordered(rng: torch.Generator, x: torch.Tensor, out: torch.Tensor, count: torch.Tensor) -> None:
@@ -84,6 +89,9 @@ PROBLEM = Problem(
     faults={
         "denormals dropped": lambda x, out, count: _compacted(draw.flush_denormals(x) > 0, x, out, count),
         "NaN kept": lambda x, out, count: _compacted(~(x <= 0), x, out, count),
+        "NaN known by the bits of one NaN": lambda x, out, count: _compacted(
+            (x > 0) | (x.isnan() & (x.view(torch.int32) > 0) & (x.view(torch.int32) != _USUAL_NAN)), x, out, count
+        ),
         "zeros kept": lambda x, out, count: _compacted(x >= 0, x, out, count),
     },
     compulsory_bytes=lambda n, share, order: 4 * (n + kept_elements(n, share) + 1),

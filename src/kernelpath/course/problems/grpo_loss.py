@@ -105,16 +105,19 @@ def redistributed(
 
 
 def extreme(rng: torch.Generator, *arguments: Any) -> None:
-    """Set NaN where the mask is 0, groups of equal or similar rewards, and log-probabilities that are 20 apart.
+    """Set NaN where the mask is 0, groups of equal or similar rewards of either sign, and logarithms that are 20 apart.
 
     A tenth of the tokens do not count, besides those of tools, so that the number of those that do differs from call to
     call. No token of a single sequence counts.
     """
     batch = Inputs(*arguments)
     by_group = batch.rewards.view(-1, batch.group_size)
-    by_group[::2] = 1 + 9 * torch.rand(len(by_group[::2]), 1, generator=rng, device=rng.device)
+    by_group[::2] = 20 * torch.rand(len(by_group[::2]), 1, generator=rng, device=rng.device) - 10
     # The mean square is 98, whose unit in the last place is as large as the variance.
-    by_group[1::4] = 9.9 + 0.003 * torch.randn(by_group[1::4].shape, generator=rng, device=rng.device)
+    by_group[1::4] = -9.9 + 0.003 * torch.randn(by_group[1::4].shape, generator=rng, device=rng.device)
+    # As similar as a mean in float32 still tells: a lower bound of the deviation would change the advantages.
+    by_group[3::4] = 0.25 + 1e-4 * torch.randn(by_group[3::4].shape, generator=rng, device=rng.device)
+    by_group.clamp_(-10, 10)
     tokens = len(batch.logp)
     twenty = torch.tensor([20.0, -20.0], device=rng.device).repeat(tokens // 2 + 1)[:tokens]
     for other, difference in ((batch.old_logp, twenty), (batch.ref_logp, -twenty)):
@@ -263,6 +266,24 @@ def equal_rewards_in_float32(*arguments: Any) -> Outputs:
     return losses(batch, advantages.flatten())
 
 
+def rewards_from_zero(*arguments: Any) -> Outputs:
+    """Take rewards for shares, which are not negative."""
+    batch = Inputs(*arguments)
+    return reference(*batch._replace(rewards=batch.rewards.clamp(min=0)))
+
+
+def deviation_from_a_thousandth(*arguments: Any) -> Outputs:
+    """Divide by at least 0.001, which changes the advantages of more similar rewards."""
+    batch = Inputs(*arguments)
+    by_group = batch.rewards.double().view(-1, batch.group_size)
+    centered = by_group - by_group.mean(1, keepdim=True)
+    deviation = centered.square().mean(1, keepdim=True).sqrt()
+    advantages, _ = _advantages(batch)
+    return losses(
+        batch, advantages * ((deviation + EPS) / deviation.clamp(min=1e-3)).repeat_interleave(batch.group_size)
+    )
+
+
 def compulsory_bytes(groups: int, group_size: int, longest: int, epsilon: float, beta: float) -> int:
     """Count the mask and the gradient of all tokens, and three log-probabilities of those that count."""
     sequence_lengths = lengths(groups * group_size, longest)
@@ -300,6 +321,8 @@ PROBLEM = Problem(
     faults={
         "masked by a multiplication": masked_by_multiplication,
         "equal rewards in float32": equal_rewards_in_float32,
+        "negative rewards as 0": rewards_from_zero,
+        "a deviation of at least 0.001": deviation_from_a_thousandth,
     },
     # A program for each answer may take a block of 1024 tokens, so that many answers are too much work for the PTX
     # machine.

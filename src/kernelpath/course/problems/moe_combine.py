@@ -49,7 +49,11 @@ def eager(y: torch.Tensor, rows: torch.Tensor, weights: torch.Tensor) -> torch.T
 
 
 def extreme(rng: torch.Generator, y: torch.Tensor, rows: torch.Tensor, weights: torch.Tensor) -> None:
-    """Set infinities in some columns, terms that cancel in others, and NaN as the weights of dropped choices."""
+    """Set infinities in some columns, terms that cancel in others, weights of 0, and NaN for dropped choices.
+
+    A weight of 0 times an infinity is NaN, but a dropped choice adds nothing.
+    """
+    weights[1::5, 0] = 0
     weights.masked_fill_(rows < 0, torch.nan)
     y[:, ::7] = float("inf")
     if rows.shape[1] % 2 == 0:
@@ -78,6 +82,11 @@ def weight_of_dropped(y: torch.Tensor, rows: torch.Tensor, weights: torch.Tensor
     """Multiply a row of zeros by the weight of a dropped choice."""
     gathered = torch.where(rows[..., None] < 0, 0.0, y.double()[rows.long().clamp(min=0)])
     return (gathered * weights.double()[..., None]).sum(1)
+
+
+def zero_weights_skipped(y: torch.Tensor, rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Leave out choices with a weight of 0."""
+    return reference(y, rows.masked_fill(weights == 0, -1), weights)
 
 
 def compulsory_bytes(tokens: int, n: int, top_k: int, dropped: float, dtype: str = "bfloat16") -> int:
@@ -112,7 +121,11 @@ PROBLEM = Problem(
     magnitudes=lambda y, rows, weights: reference(y.abs(), rows, weights.abs()),
     extreme=extreme,
     unordered=unordered,
-    faults={"dropped rows times 0": dropped_rows_times_zero, "the weight of a dropped choice": weight_of_dropped},
+    faults={
+        "dropped rows times 0": dropped_rows_times_zero,
+        "the weight of a dropped choice": weight_of_dropped,
+        "choices of weight 0 skipped": zero_weights_skipped,
+    },
     limits=(case(65_537, 1, 1), case(2, 65_537, 2), case(9, 40, 16, 0.2)),
     compulsory_bytes=compulsory_bytes,
     flops=lambda tokens, n, top_k, dropped, dtype="bfloat16": 2 * tokens * n * top_k,

@@ -7,6 +7,8 @@ rows from offsets[e] to offsets[e + 1] - 1.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from kernelpath.course import draw
@@ -76,6 +78,8 @@ def extreme(rng: torch.Generator, logits: torch.Tensor, top_k: int) -> None:
     rank = torch.rand(shape, generator=rng, device=rng.device).argsort(1).float()
     # Both ends of the domain. A softmax without a maximum overflows, and a mask of -1e30 is above these logits.
     low = ANY_FINITE[0] * ((1 + rank) / experts)
+    # The lowest float, with which PyTorch's code often masks: to stand for an expert that is gone, it is too high.
+    low = torch.where(rank >= experts // 2, torch.finfo(torch.float32).min, low)
     high = ANY_FINITE[1] * ((1 + rank) / experts)
     # exp(-200) is 0 in float32, so only the order of the logits tells which expert is second.
     spread = -200 * rank
@@ -105,14 +109,18 @@ def without_maximum(logits: torch.Tensor, top_k: int) -> Outputs:
     return weights.masked_fill(overflow, torch.nan), rows, source, offsets
 
 
-def masked_with_a_finite_value(logits: torch.Tensor, top_k: int) -> Outputs:
-    """Give an expert that is chosen a logit of -1e30, which lower logits may not reach."""
-    remaining = logits.double() + 0.0
-    chosen = []
-    for _ in range(top_k):
-        chosen.append(remaining.sort(dim=1, descending=True, stable=True).indices[:, :1])
-        remaining = remaining.scatter(1, chosen[-1], -1e30)
-    return _routed(logits, torch.cat(chosen, 1))
+def masked_with(value: float) -> Callable[[torch.Tensor, int], Outputs]:
+    """Return a fault that gives an expert that is chosen this logit, which lower logits may not reach."""
+
+    def route(logits: torch.Tensor, top_k: int) -> Outputs:
+        remaining = logits.double() + 0.0
+        chosen = []
+        for _ in range(top_k):
+            chosen.append(remaining.sort(dim=1, descending=True, stable=True).indices[:, :1])
+            remaining = remaining.scatter(1, chosen[-1], value)
+        return _routed(logits, torch.cat(chosen, 1))
+
+    return route
 
 
 def compulsory_bytes(tokens: int, experts: int, top_k: int, balance: str) -> int:
@@ -145,7 +153,8 @@ PROBLEM = Problem(
         "chosen by probability": chosen_by_probability,
         "the last of equal logits": last_of_equals,
         "no maximum subtracted": without_maximum,
-        "chosen experts masked with a finite value": masked_with_a_finite_value,
+        "chosen experts masked with a low value": masked_with(-1e30),
+        "chosen experts masked with the lowest float": masked_with(torch.finfo(torch.float32).min),
     },
     limits=(case(65_537, 2, 1), case(5, 512, 16)),
     domain=ANY_FINITE,

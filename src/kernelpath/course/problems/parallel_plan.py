@@ -29,6 +29,10 @@ def inputs(rng: torch.Generator, nodes: int, gpus: int, draw: int) -> tuple[Trac
     # Exactly as much memory as a plan needs is enough. Only divisions by powers of two are exact in any order.
     if draw == 1 and job.size & (job.size - 1) == 0:
         job = replace(job, memory=cluster.memory(job, "pipeline"))
+    # A byte less than the fastest plan needs is too little.
+    if draw == 0:
+        fastest = min(PLANS, key=lambda plan: cluster.simulate(job, plan).seconds)
+        job = replace(job, memory=cluster.memory(job, fastest) - 1)
     return (TraceFile("job.json", json.dumps(job.as_document(), indent=1).encode()),)
 
 

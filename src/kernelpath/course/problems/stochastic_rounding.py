@@ -28,6 +28,7 @@ NEXT: Mapping[str, tuple[int, int]] = {
     "step": (0, 1),
     "seed": (1, 0),
     "high half of the seed": (1 << 32, 0),
+    "high byte of the step": (0, 1 << 16),
     "seed and step": (-1, 1),  # whose sum is the same
 }
 
@@ -305,6 +306,7 @@ PROBLEM = Problem(
         case(131_072, step=1000, lr=4e-6),
         case(16_384, step=2, differ="seed"),
         case(16_384, differ="high half of the seed"),
+        case(16_384, differ="high byte of the step"),
         case(16_384, step=7, differ="seed and step"),
         case(4100, step=1),
         case(1025),

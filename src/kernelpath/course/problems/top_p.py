@@ -26,7 +26,8 @@ _SMALLEST = 8 * MARGIN
 def inputs(rng: torch.Generator, rows: int, vocabulary: int) -> Inputs:
     """Generate logits whose probabilities fall with about the power 1.5 of their rank. See `_set_limits` for the rest.
 
-    Every third row is rounded to bfloat16, as models return logits, and has many equal ones.
+    Every third row is rounded to bfloat16, as models return logits, and has many equal ones. Every second row, counted
+    from the last one, has no limit on the number of tokens.
     """
     shape = (rows, vocabulary)
     rank = torch.rand(shape, generator=rng, device=rng.device).argsort(1) + 1
@@ -36,7 +37,7 @@ def inputs(rng: torch.Generator, rows: int, vocabulary: int) -> Inputs:
     logits = temperature[:, None] * (noise - 1.5 * rank.log()) + shift
     logits[::3] = logits[::3].bfloat16().float()
     top_k = draw.integers(rng, rows, least=1, most=min(60, vocabulary), dtype="int32")
-    top_k[1::2] = vocabulary
+    top_k[(rows - 1) % 2 :: 2] = vocabulary
     p, uniform = torch.empty_like(temperature), torch.empty_like(temperature)
     _set_limits(rng, logits, temperature, top_k, p, uniform)
     return logits, temperature, top_k, p, uniform
@@ -88,18 +89,24 @@ def _set_limits(
     # uniform ends up in the middle half of the drawn token's share.
     part = 0.25 + 0.5 * torch.rand(len(logits), 1, generator=rng, device=logits.device).double()
     uniform.copy_((share.cumsum(1).gather(1, drawn) - part * share.gather(1, drawn))[:, 0])
+    # With 0, the nucleus's first token is drawn, whose share may be small: rounding leaves it above 0.
+    uniform[2::4] = 0
     assert margin(logits, temperature, top_k, p, uniform) >= MARGIN
 
 
 def margin(
     logits: torch.Tensor, temperature: torch.Tensor, top_k: torch.Tensor, p: torch.Tensor, uniform: torch.Tensor
 ) -> float:
-    """Return the least distance of a cumulated probability from p, and of one in the nucleus from uniform."""
+    """Return the least distance of a cumulated probability from p, and of one in the nucleus from uniform.
+
+    Sums before the nucleus are exactly 0, and so may uniform be. Rounding moves neither.
+    """
     probability, count, mass = _above(logits, temperature)
     in_nucleus = (count < top_k[:, None]) & (mass < p.double()[:, None])
     share = torch.where(in_nucleus, probability, 0.0).cumsum(1)
     from_p = (mass - p.double()[:, None]).abs().amin()
-    from_uniform = (share / share[:, -1:] - uniform.double()[:, None]).abs().amin()
+    distance = (share / share[:, -1:] - uniform.double()[:, None]).abs()
+    from_uniform = distance.masked_fill(uniform[:, None] == 0, 1.0).amin()
     return float(torch.minimum(from_p, from_uniform))
 
 
@@ -190,6 +197,14 @@ def signed_zeros(
     return reference(lowered, temperature, top_k, p, uniform)
 
 
+def token_that_reaches(
+    logits: torch.Tensor, temperature: torch.Tensor, top_k: torch.Tensor, p: torch.Tensor, uniform: torch.Tensor
+) -> Outputs:
+    """Sample the token at which the sum reaches the number, which may be one before the nucleus if both are 0."""
+    token, size, kept = reference(logits, temperature, top_k, p, uniform)
+    return torch.where(uniform == 0, 0, token).int(), size, kept
+
+
 def compulsory_bytes(rows: int, vocabulary: int) -> int:
     return 4 * rows * vocabulary + 28 * rows
 
@@ -210,7 +225,11 @@ PROBLEM = Problem(
     magnitudes=magnitudes,
     extreme=extreme,
     unordered=unordered,
-    faults={"no maximum": without_maximum, "zeros of two signs": signed_zeros},
+    faults={
+        "no maximum": without_maximum,
+        "zeros of two signs": signed_zeros,
+        "the token at which the sum reaches the number": token_that_reaches,
+    },
     # A row takes a block, and a block clears and searches its counters whatever the vocabulary is. With 2048 counters,
     # which one thread searches, that takes 2.7 million instructions of lanes, and the PTX machine stops a launch after
     # 2^31. 300 rows leave 7 million for each.

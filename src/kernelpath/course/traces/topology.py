@@ -123,7 +123,15 @@ def pinned_rates(gpus: Sequence[Gpu]) -> list[float]:
     return [PCIE if gpu.node == 0 else min(PCIE, SOCKETS / far) for gpu in gpus]
 
 
-def draw(rng: random.Random, nodes: int, gpus: int, adapters: int, cores: int) -> str:
+def draw(
+    rng: random.Random,
+    nodes: int,
+    gpus: int,
+    adapters: int,
+    cores: int,
+    threads: int = 2,
+    last_node_first: bool = False,
+) -> str:
     """Return the matrix of a machine, as nvidia-smi prints it.
 
     Args:
@@ -131,10 +139,15 @@ def draw(rng: random.Random, nodes: int, gpus: int, adapters: int, cores: int) -
         nodes: The NUMA nodes, of a socket each.
         gpus: All GPUs. Each node has at least one.
         adapters: All adapters, at least one.
-        cores: The cores of each node, with two threads each.
+        cores: The cores of each node.
+        threads: The threads of each core.
+        last_node_first: Whether the first GPUs are in the last node.
     """
     # A place is a node and a PCIe switch of this node.
-    gpu_places = [(gpu * nodes // gpus, rng.randrange(4)) for gpu in range(gpus)]
+    gpu_nodes = [gpu * nodes // gpus for gpu in range(gpus)]
+    if last_node_first:
+        gpu_nodes = [nodes - 1 - node for node in gpu_nodes]
+    gpu_places = [(node, rng.randrange(4)) for node in gpu_nodes]
     adapter_places = [(rng.randrange(nodes), rng.randrange(5)) for _ in range(adapters)]
     bridges = {(node, switch): rng.choice(("PIX", "PXB")) for node in range(nodes) for switch in range(5)}
 
@@ -146,8 +159,9 @@ def draw(rng: random.Random, nodes: int, gpus: int, adapters: int, cores: int) -
         return "PHB" if 4 in (place[1], other[1]) else "NODE"  # a device on the CPU's own lanes
 
     def described(place: tuple[int, int]) -> str:
-        threads = [f"{start}-{start + cores - 1}" for start in (place[0] * cores, (nodes + place[0]) * cores)]
-        return f"{','.join(threads)}\t{place[0]}\t\tN/A"
+        starts = [(thread * nodes + place[0]) * cores for thread in range(threads)]
+        cpus = ",".join(f"{start}-{start + cores - 1}" for start in starts)
+        return f"{cpus}\t{place[0]}\t\tN/A"
 
     names = [f"GPU{gpu}" for gpu in range(gpus)] + [f"NIC{adapter}" for adapter in range(adapters)]
     places = gpu_places + adapter_places

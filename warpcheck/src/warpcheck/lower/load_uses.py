@@ -72,10 +72,13 @@ class LoadUses:
         return {name for i in instructions for name in self.ops[i.opcode].read(i)}
 
     def use_of(self, point: ProgramPoint) -> LoadUse:
-        """Return the use of the result of the instruction at a place, if it is a load or an atomic exchange."""
+        """Return the use of the result of the instruction at a place, if it is a load or an atomic operation."""
         i = self.flow.blocks[point.block].instructions[point.position]
         if i.opcode == "atom" and "exch" in i.modifiers:
-            return LoadUse(overwrites=self.read.isdisjoint(self.ops[i.opcode].written(i)))
+            overwrites = self.read.isdisjoint(self.ops[i.opcode].written(i))
+            return LoadUse(overwrites=overwrites, spins=self.polls.polls(point))
+        if i.opcode == "atom":
+            return LoadUse(spins=self.polls.polls(point))
         if i.opcode != "ld" or i.modifiers[0] == "param":
             return LoadUse()
         formula = self.demands.loads.get(point, ALL_LANES)

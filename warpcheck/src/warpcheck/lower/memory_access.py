@@ -104,7 +104,7 @@ class MemoryAccess:
             partial=lane_bytes is not None,
             drops=False,
             half=half,
-            spins=False,
+            spins=access == Access.ATOMIC and self.use.spins,
             overwrites=access == Access.ATOMIC and self.use.overwrites,
         )
         return self._check(addresses, site, operation)

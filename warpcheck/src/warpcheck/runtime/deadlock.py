@@ -53,7 +53,8 @@ def describe_waits(grid: Grid) -> tuple[str, int]:
     """
     # A record may be free, waiting for the next block.
     started = [cta for cta in grid.residents.resident if cta.get("block_began")]
-    advice, line = next(filter(any, (_find_cause(grid, cta) for cta in started)), ("", 0))
+    causes = (_find_cause(grid, cta) for cta in started)
+    advice, line = next(filter(any, causes), (_describe_blocks_to_come(grid, started), 0))
     block = "program" if grid.module.of_triton else "block"
     block_names: dict[tuple[str, ...], str] = {}
     for cta in started:
@@ -62,6 +63,26 @@ def describe_waits(grid: Grid) -> tuple[str, int]:
     if omitted := len(started) - min(len(block_names), MAX_BLOCKS):
         sentences.append(f"{omitted} more {block}{'s wait' if omitted > 1 else ' waits'}")
     return "; ".join([advice] * bool(advice) + sentences), line
+
+
+def _describe_blocks_to_come(grid: Grid, started: Collection[Cta]) -> str:
+    """Say that blocks have yet to start, for which a block that polls may be waiting."""
+    are_polling = any(
+        record["live"] and record["status"] not in (Status.SUSPENDED, Status.BARRIER)
+        for cta in started
+        for record in cta.warps
+    )
+    block_count = grid.get("block_count")
+    if not are_polling or (left := block_count - grid.get("block_next")) <= 0:
+        return ""
+    block, counter, index = (
+        ("program", "tl.atomic_add", "tl.program_id") if grid.module.of_triton else ("block", "atomicAdd", "blockIdx")
+    )
+    return (
+        f"{left:,} of {block_count:,} {block}s {'has' if left == 1 else 'have'} not started, and none will before "
+        f"another one ends: if a {block} waits for one of them, let {block}s take their numbers from a counter "
+        f"({counter}), and not from {index}"
+    )
 
 
 def _describe_block(grid: Grid, cta: Cta) -> Iterator[str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 import mmap
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from warpcheck.errors import FaultKind
+from warpcheck.errors import FaultKind, TimedOut
 from warpcheck.layout import LANES, SERVICES, Status
 from warpcheck.runtime import schedule
 from warpcheck.runtime.barrier_divergence import settle_barrier
@@ -26,6 +27,9 @@ SAMPLE_TURN = 1 << 16
 # Consecutive turns in which blocks only poll, in total and for each block; after both, the launch is a deadlock.
 MAX_IDLE_TURNS = 1 << 13
 MAX_IDLE_TURNS_PER_BLOCK = 1 << 6
+# Turns of a block that spins in a window, and consecutive windows in which all blocks spin; then it is a deadlock.
+SPINNING_TURNS = 2
+MAX_SPINNING_WINDOWS = 4
 MAX_SAMPLE_BYTES = 128 << 20  # bytes of fresh memory that a sample may take, checks included: at worst half a second
 RunGrid = Callable[[int, int], int]  # the compiled ``schedule.run_grid``, of addresses
 
@@ -50,6 +54,7 @@ def execute(
     granted_instructions = 0
     sample = grid.blocks is not None
     idle_turns = 0
+    spins = _Spins()
     blocks_done = 0
     resident_before = _resident() if sample else 0
     # How far the last turn before the limit may begin from it.
@@ -82,10 +87,12 @@ def execute(
                         grid.memory.time = grid.get("time") + 1
                         grid.memory.last_launch = grid
                         return False
-                case schedule.YIELDS | schedule.YIELDS_IDLE:
-                    if idle_turns > max(MAX_IDLE_TURNS, MAX_IDLE_TURNS_PER_BLOCK * len(grid.residents.resident)):
-                        _raise_deferred_faults(grid)
-                        raise Faults(grid, cta).deadlock()
+                case schedule.YIELDS | schedule.YIELDS_IDLE | schedule.YIELDS_SPINNING:
+                    has_stopped = idle_turns > max(
+                        MAX_IDLE_TURNS, MAX_IDLE_TURNS_PER_BLOCK * len(grid.residents.resident)
+                    )
+                    if has_stopped or (stopped == schedule.YIELDS_SPINNING and spins.never_end(grid, cta)):
+                        raise _deadlock(grid, cta)
                     grid.residents.give_way(all_stuck)
                 case schedule.INTERLEAVES:
                     grid.residents.interleave()
@@ -107,8 +114,10 @@ def execute(
                 case schedule.HOST:
                     if grid.get("host_budget") >= 0:
                         settle_barrier(grid, cta, Faults(grid, cta))
-                        if cta.get("poll_timeouts") >= schedule.IDLE_ROUNDS:
-                            cta.set(poll_timeouts=0)
+                        if (poll_timeouts := cta.get("poll_timeouts")) >= schedule.IDLE_ROUNDS:
+                            if cta.get("spin_timeouts") == poll_timeouts and spins.never_end(grid, cta):
+                                raise _deadlock(grid, cta)
+                            cta.set(poll_timeouts=0, spin_timeouts=0)
                             grid.residents.give_way(all_stuck)
                 case _:
                     _handle_stop(grid, cta, stopped, Faults(grid, cta))
@@ -119,6 +128,37 @@ def execute(
         raise Faults(grid, grid.residents.current).timed_out(limit)
     grid.memory.time = grid.get("time") + 1
     return True
+
+
+class _Spins:
+    """The blocks that wait in loops that poll, have a barrier, and end by the polled value alone.
+
+    Such a block passes barriers, so its turns are not idle. But if all blocks are in such loops, and none signals
+    anything, nobody ends them.
+    """
+
+    def __init__(self) -> None:
+        self._turns: Counter[int] = Counter()
+        self._progress = (-1, -1)
+        self._windows = 0
+
+    def never_end(self, grid: Grid, cta: Cta) -> bool:
+        """Count a turn of a block that spins. Return whether all blocks have done nothing else for many turns."""
+        self._turns[cta.address] += 1
+        if self._turns[cta.address] == SPINNING_TURNS:
+            progress = grid.get("signals"), grid.get("block_next")
+            started = [other for other in grid.residents.resident if other.get("block_began")]
+            are_all_spinning = all(other.address in self._turns for other in started)
+            self._windows = self._windows + 1 if are_all_spinning and progress == self._progress else 0
+            self._progress = progress
+            self._turns.clear()
+        return self._windows == MAX_SPINNING_WINDOWS
+
+
+def _deadlock(grid: Grid, cta: Cta) -> TimedOut:
+    """Return the Deadlock of a launch. Raises the Fault of a block that has deferred one."""
+    _raise_deferred_faults(grid)
+    return Faults(grid, cta).deadlock()
 
 
 def _raise_deferred_faults(grid: Grid) -> None:

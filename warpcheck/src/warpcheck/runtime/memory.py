@@ -603,7 +603,7 @@ def count_request(
         is_counted = count_shared_request(launch, cta, warp, site, mask, spread, operation)
     elif operation.kind == Access.ATOMIC and space != Space.LOCAL:
         counts.sectors += count_atomic_sectors(warp.address + ADDRESSES, mask)
-        poll(launch, cta, warp, warp.address + ADDRESSES, mask, operation.ordering)
+        poll(launch, cta, warp, warp.address + ADDRESSES, mask, operation.ordering, operation.spins)
     elif space == Space.CONST:
         counts.least += count_addresses(warp.address + ADDRESSES, mask)
     elif space == Space.GLOBAL:
@@ -628,7 +628,7 @@ def count_shared_request(
     counts = CountsRecord(launch.counts + site * CountsRecord.size)
     is_atomic = operation.kind == Access.ATOMIC
     if is_strong(operation.ordering) and operation.kind == Access.LOAD:
-        count_poll(launch, cta, warp, addresses, mask)
+        count_poll(launch, cta, warp, addresses, mask, operation.spins)
         # How often a poll is repeated depends on the schedule, so repetitions are not counted.
         if operation.spins and repeats_last_poll(warp, site, addresses, mask):
             return 0
@@ -645,7 +645,7 @@ def count_shared_request(
         else:
             count_shared(counts, addresses, own_lanes, width, is_atomic, warp.address + BANK_WORDS)
     if launch.cluster_size > 1 and (is_atomic or operation.ordering) and operation.ordering != UNORDERED:
-        poll(launch, cta, warp, addresses, mask, operation.ordering)
+        poll(launch, cta, warp, addresses, mask, operation.ordering, operation.spins)
     # What goes to another block is not counted as shared memory, by ncu either.
     return own_lanes != 0
 
@@ -664,7 +664,7 @@ def count_global_request(
     addresses = warp.address + ADDRESSES
     counts = CountsRecord(launch.counts + site * CountsRecord.size)
     if operation.ordering:
-        poll(launch, cta, warp, addresses, mask, operation.ordering)
+        poll(launch, cta, warp, addresses, mask, operation.ordering, operation.spins)
         if operation.spins and repeats_last_poll(warp, site, addresses, mask):
             return 0
     sectors = count_sectors_within(addresses, mask, spread)

@@ -15,7 +15,9 @@ POLLS_PER_SLICE = 32  # consecutive strong accesses to one address after which a
 
 
 @native
-def poll(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int, mask: int, ordering: int) -> None:
+def poll(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int, mask: int, ordering: int, spins: int
+) -> None:
     """Count a strong access to global memory, which acquires what other blocks have published.
 
     Even a relaxed access acquires: programs in CUDA C++ leave out the fence after it, as NVIDIA's guide does. Triton
@@ -24,16 +26,18 @@ def poll(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int,
     """
     if not launch.converges and ordering != BLOCK_STRONG:
         cta.acquired_at = launch.time
-    count_poll(launch, cta, warp, addresses, mask)
+    count_poll(launch, cta, warp, addresses, mask, spins)
 
 
 @noinline
-def count_poll(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int, mask: int) -> None:
-    """Count a strong access. After several in a row to one address, the warp's slice ends with the next iteration of
-    its loop.
+def count_poll(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int, mask: int, spins: int) -> None:
+    """Count a strong access, which may signal something unless it spins. After several in a row to one address, the
+    warp's slice ends with the next iteration of its loop.
 
-    If that loop contains a barrier of the block, the block yields at that barrier; see ``schedule``.
+    If that loop contains a barrier of the block, the block yields at that barrier; see ``schedule``. ``spins`` says
+    whether the loop ends by the value of this access alone.
     """
+    launch.signals += not spins
     address = load64(addresses + 8 * lowest_bit(mask))
     if warp.polled_address != address:
         warp.polled_address = address
@@ -42,6 +46,7 @@ def count_poll(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses
     if warp.polls >= POLLS_PER_SLICE and launch.budget >= 0:
         warp.polls = 1
         cta.poll_timeouts += 1
+        cta.spin_timeouts += spins
         # A negative budget preempts the warp at its next loop; the rest of the slice is not charged.
         unused = launch.budget + 1
         launch.unused_budget += unused

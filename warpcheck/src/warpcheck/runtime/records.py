@@ -198,6 +198,7 @@ LAUNCH = np.dtype(
         ("budget", "i8"),  # lane-instructions left of the running warp's slice
         ("host_budget", "i8"),  # lane-instructions until control returns to the host
         ("limits_slices", "i8"),  # whether a slice ends when host_budget is used up, as the limit of the launch is near
+        ("signals", "i8"),  # strong accesses, without those that only wait; see polling
         ("unused_budget", "i8"),  # lane-instructions of its slice that a polling warp gave up
         ("clock", "i8"),  # lane-instructions of the launch so far; while a warp runs, as at the end of its slice
         ("running", "i8"),  # whether a warp runs
@@ -275,6 +276,7 @@ CTA = np.dtype(
         ("fence_ring", "i8"),  # FENCES records for each warp; see proxies
         ("last_barrier_time", "i8"),  # of the whole block
         ("poll_timeouts", "i8"),  # how often a warp has given up its slice because a poll did not succeed
+        ("spin_timeouts", "i8"),  # how many of these were in a loop that ends by the value of the poll alone
         ("idle_rounds", "i8"),  # in a worker: rounds without progress up to the last stop for the host; see run_block
         ("deferred_kind", "i4"),  # the first race, or the first read of unwritten memory; see suspects
         ("deferred_site", "i4"),

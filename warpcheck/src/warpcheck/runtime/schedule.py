@@ -58,7 +58,7 @@ from warpcheck.runtime.tensor_jobs import (
 )
 from warpcheck.runtime.wgmma_operands import begin_reads
 
-__all__ = ["DONE", "HOST", "INTERLEAVES", "PAUSES", "SLICE", "YIELDS", "YIELDS_IDLE", "run_grid"]
+__all__ = ["DONE", "HOST", "INTERLEAVES", "PAUSES", "SLICE", "YIELDS", "YIELDS_IDLE", "YIELDS_SPINNING", "run_grid"]
 
 SLICE = 1 << 20  # lane-instructions that a warp may run before another one has its turn
 MIN_POLL_COST = 1 << 12  # lane-instructions charged at least for a slice that a polling warp has given up
@@ -69,6 +69,7 @@ YIELDS = -3  # it is the turn of another block
 YIELDS_IDLE = -4  # the same, and all that this block did was poll, sleep or wait
 INTERLEAVES = -5  # the block has passed a barrier, and could go on
 PAUSES = -6  # a block has exited, and the launch has come to launch.pause_clock
+YIELDS_SPINNING = -7  # as YIELDS_IDLE, in a loop that has a barrier and ends by the polled value alone
 PCS = field_offset(WARP, "pcs")
 
 
@@ -83,8 +84,8 @@ def run_grid(launch: LaunchRecord, cta: CtaRecord) -> int:
     """Run the remaining blocks, one after another in the record ``cta``; for a cluster, only the block that is
     there.
 
-    Return DONE, HOST, YIELDS, YIELDS_IDLE, INTERLEAVES, PAUSES, or the number of a warp whose status the host has to
-    handle. Called again, it goes on.
+    Return DONE, HOST, YIELDS, YIELDS_IDLE, YIELDS_SPINNING, INTERLEAVES, PAUSES, or the number of a warp whose status
+    the host has to handle. Called again, it goes on.
     """
     while cta.block_began or launch.block_next < launch.block_stop:
         if not cta.block_began:
@@ -141,6 +142,7 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
     cta.grids_awaited_at = 0
     cta.dependents_launched = 0
     cta.poll_timeouts = 0
+    cta.spin_timeouts = 0
     cta.idle_rounds = 0
     set_block_coordinates(launch, cta, number)
     if launch.shared_fill >= 0:
@@ -301,8 +303,10 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
             open_for_all(launch, cta)
             # A loop around a poll and a barrier: the block that has to set the flag may have yet to run.
             if cta.poll_timeouts >= IDLE_ROUNDS:
+                spins = cta.spin_timeouts == cta.poll_timeouts and not launch.is_worker
                 cta.poll_timeouts = 0
-                return YIELDS
+                cta.spin_timeouts = 0
+                return YIELDS_SPINNING if spins else YIELDS
             # A block that may communicate with others lets them catch up: else each block of the grid would find that
             # all blocks before it have finished.
             if launch.reverse > 1 and cta.acquired_at and launch.cluster_size == 1 and not launch.cooperative:
