@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from itertools import chain
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def numbers(cpus: str) -> list[int]:
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("case", affinity.PROBLEM.cases, ids=lambda case: "-".join(map(str, case.values())))
-def test_ranks_divide_cores_and_links(case: dict[str, int], seed: int) -> None:
+def test_ranks_divide_cores_and_links(case: dict[str, Any], seed: int) -> None:
     text = topology.draw(random.Random(seed), **case)
     gpus, devices = topology.parse(text)
     assert (len(gpus), len(devices)) == (case["gpus"], case["adapters"])

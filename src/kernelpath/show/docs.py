@@ -103,8 +103,8 @@ def effort(root: Path) -> Iterator[str]:
         predicted = sum(names.count("my_") for names in _PREDICTIONS.findall(code))
         exercises = [item for item in items if item.week == week]
         written = sum(_lines(item, "solutions") - _lines(item, "phases") for item in exercises)
-        asked = code.count("notebook.ask(")
-        yield _row(str(week), *(f"{count:,}" for count in (read, predicted, asked, len(exercises), written)))
+        questions = code.count("notebook.ask(")
+        yield _row(str(week), *(f"{count:,}" for count in (read, predicted, questions, len(exercises), written)))
 
 
 def _lines(item: registry.ExerciseRef, tree: registry.Tree) -> int:
@@ -126,9 +126,9 @@ def coverage(root: Path) -> Iterator[str]:
     yield from _header("document", "items", "covered", "in part", "missing")
     for title, rows in itertools.groupby(source_documents.items(root), key=lambda item: item.document):
         items = list(rows)
-        missing = sum(not item.place for item in items)
+        not_covered = sum(not item.place for item in items)
         in_part = sum(bool(item.place and item.missing) for item in items)
-        counts = (len(items), len(items) - in_part - missing, in_part, missing)
+        counts = (len(items), len(items) - in_part - not_covered, in_part, not_covered)
         yield _row(f"[{title}](#{_anchor(title)})", *map(str, counts))
 
 
@@ -188,7 +188,7 @@ def peer_summary(root: Path) -> Iterator[str]:
             yield _summary_row(machine.gpu, f"`{exercise}`", comparisons)
         # One exercise alone would have two equal rows.
         if len(by_exercise) > 1:
-            yield _summary_row(machine.gpu, "all", [one for each in by_exercise.values() for one in each])
+            yield _summary_row(machine.gpu, "all", [ratio for cases in by_exercise.values() for ratio in cases])
     yield from _measured_peers(root)
 
 

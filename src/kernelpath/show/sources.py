@@ -58,7 +58,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Section:
+class PlaceSection:
     """Some consecutive cells of a notebook.
 
     Attributes:
@@ -138,7 +138,7 @@ def _describe_place(root: Path, place: str) -> str:
     return f"[week {week}](../{path}), {number}{section.title} (cell `{section.cell}`)"
 
 
-def find_section(root: Path, place: str) -> tuple[int, Section]:
+def find_section(root: Path, place: str) -> tuple[int, PlaceSection]:
     """Return the week and the section of a place, such as 5.7 (a numbered section) or 16.ring-02 (a cell).
 
     The section of a cell with a heading extends to the next heading of the same or a higher level, and that of another
@@ -161,7 +161,7 @@ def _notebooks(root: Path) -> Mapping[int, Path]:
 
 
 @cache
-def _sections(path: Path) -> Mapping[str, Section]:
+def _sections(path: Path) -> Mapping[str, PlaceSection]:
     """Return the sections of a notebook by the number of their heading and by the identifier of their first cell."""
     cells = [
         (cell["id"], cell["cell_type"], "".join(cell["source"]))
@@ -175,11 +175,11 @@ def _sections(path: Path) -> Mapping[str, Section]:
                 number = heading["number"] or ""
             if heading["number"]:
                 code = _code(cells, headings, index, len(heading["level"]))
-                sections[heading["number"]] = Section(heading["number"], heading["title"], cell, code)
+                sections[heading["number"]] = PlaceSection(heading["number"], heading["title"], cell, code)
         if headings[index]:
             title = headings[index][0]["title"]
         level = len(headings[index][0]["level"]) if headings[index] else 4
-        sections[cell] = Section(number, title, cell, _code(cells, headings, index, level))
+        sections[cell] = PlaceSection(number, title, cell, _code(cells, headings, index, level))
     return sections
 
 

@@ -145,7 +145,7 @@ def test_a_deadlock_names_the_blocks_that_have_not_started(run: Run) -> None:
     """Each of 108 multiprocessors has room for one block, and block b waits for the block after it."""
     arrays = [aligned(size, np.int32) for size in (110, 110, 110, 110 * 64)]
     with pytest.raises(simt.Deadlock) as caught:
-        run(chain("atomicAdd", "gridDim.x - 1 - blockIdx.x"), 110, 64, *arrays, shared=100_000)
+        run(make_chain_source("atomicAdd", "gridDim.x - 1 - blockIdx.x"), 110, 64, *arrays, shared=100_000)
     assert (
         "; 2 of 110 blocks have not started, and none will before another one ends: if a block waits for one of them, "
         "let blocks take their numbers from a counter (atomicAdd), and not from blockIdx; warp 0 of block 0 waits in "

@@ -26,9 +26,9 @@ def inputs(rng: torch.Generator, n: int, share: float, order: str) -> tuple[torc
     Args:
         order: "mixed": positive elements at random places. "runs": all of them in the last part of the vector.
     """
-    kept = kept_elements(n, share)
+    kept_count = kept_elements(n, share)
     magnitudes = torch.rand(n, generator=rng, device=rng.device).add_(0.5)
-    is_kept = torch.arange(n, device=rng.device) >= n - kept
+    is_kept = torch.arange(n, device=rng.device) >= n - kept_count
     if order == "mixed":
         is_kept = is_kept[torch.randperm(n, generator=rng, device=rng.device)]
     x = torch.where(is_kept, magnitudes, -magnitudes)
@@ -38,8 +38,8 @@ def inputs(rng: torch.Generator, n: int, share: float, order: str) -> tuple[torc
 
 
 def reference(x: torch.Tensor, out: torch.Tensor, count: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    kept = x[x > 0]
-    return torch.cat([kept, out[kept.numel() :]]), torch.full_like(count, kept.numel())
+    selected = x[x > 0]
+    return torch.cat([selected, out[selected.numel() :]]), torch.full_like(count, selected.numel())
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor, out: torch.Tensor, count: torch.Tensor) -> None:
@@ -50,12 +50,12 @@ def extreme(rng: torch.Generator, x: torch.Tensor, out: torch.Tensor, count: tor
     draw.any_bits_(rng, out)
     tiny = 1e-45  # the smallest denormal
     positive = torch.tensor([tiny, torch.inf, 3e38], device=rng.device)
-    other = torch.tensor([0.0, -0.0, -tiny, -torch.inf, torch.nan], device=rng.device)
+    not_positive = torch.tensor([0.0, -0.0, -tiny, -torch.inf, torch.nan], device=rng.device)
     places = torch.randperm(x.numel(), generator=rng, device=rng.device)[: (x.numel() + 2) // 3]
     was_positive = x[places] > 0
-    others = other[places % 5]
-    others = torch.where(others.isnan(), draw.nans(rng, len(places)), others)
-    x[places] = torch.where(was_positive, positive[places % 3], others)
+    rejected = not_positive[places % 5]
+    rejected = torch.where(rejected.isnan(), draw.nans(rng, len(places)), rejected)
+    x[places] = torch.where(was_positive, positive[places % 3], rejected)
 
 
 def unordered(rng: torch.Generator, x: torch.Tensor, out: torch.Tensor, count: torch.Tensor) -> None:
@@ -63,8 +63,8 @@ def unordered(rng: torch.Generator, x: torch.Tensor, out: torch.Tensor, count: t
 
 
 def _compacted(keep: torch.Tensor, x: torch.Tensor, out: torch.Tensor, count: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    kept = x[keep]
-    return torch.cat([kept, out[kept.numel() :]]), torch.full_like(count, kept.numel())
+    selected = x[keep]
+    return torch.cat([selected, out[selected.numel() :]]), torch.full_like(count, selected.numel())
 
 
 PROBLEM = Problem(

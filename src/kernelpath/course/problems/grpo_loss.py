@@ -120,9 +120,9 @@ def extreme(rng: torch.Generator, *arguments: Any) -> None:
     by_group.clamp_(-10, 10)
     tokens = len(batch.logp)
     twenty = torch.tensor([20.0, -20.0], device=rng.device).repeat(tokens // 2 + 1)[:tokens]
-    for other, difference in ((batch.old_logp, twenty), (batch.ref_logp, -twenty)):
+    for log_probabilities, difference in ((batch.old_logp, twenty), (batch.ref_logp, -twenty)):
         places = torch.randint(tokens, (tokens // 8,), generator=rng, device=rng.device)
-        other[places] = (batch.logp + difference)[places]
+        log_probabilities[places] = (batch.logp + difference)[places]
     batch.mask[torch.rand(tokens, generator=rng, device=rng.device) < 0.1] = 0
     if len(batch.rewards) == 1:
         batch.mask.zero_()
@@ -287,8 +287,8 @@ def deviation_from_a_thousandth(*arguments: Any) -> Outputs:
 def compulsory_bytes(groups: int, group_size: int, longest: int, epsilon: float, beta: float) -> int:
     """Count the mask and the gradient of all tokens, and three log-probabilities of those that count."""
     sequence_lengths = lengths(groups * group_size, longest)
-    counted = sum(length - len(_tool_output(length)) for length in sequence_lengths)
-    return 5 * sum(sequence_lengths) + 12 * counted + 12 * len(sequence_lengths) + 4
+    tokens = sum(length - len(_tool_output(length)) for length in sequence_lengths)
+    return 5 * sum(sequence_lengths) + 12 * tokens + 12 * len(sequence_lengths) + 4
 
 
 def flops(groups: int, group_size: int, longest: int, epsilon: float, beta: float) -> int:

@@ -84,10 +84,10 @@ def cpus(gpus: Sequence[Gpu]) -> list[str]:
     for gpu in gpus:
         parts = []
         for first, last in gpu.ranges:
-            each, left = divmod(last - first + 1, of_node[gpu.node])
+            share, remainder = divmod(last - first + 1, of_node[gpu.node])
             # The first ranks get the CPUs that are left over.
-            begin = first + before[gpu.node] * each + min(before[gpu.node], left)
-            end = begin + each + (before[gpu.node] < left) - 1
+            begin = first + before[gpu.node] * share + min(before[gpu.node], remainder)
+            end = begin + share + (before[gpu.node] < remainder) - 1
             parts.append(f"{begin}-{end}" if end > begin else str(begin))
         before[gpu.node] += 1
         shares.append(",".join(parts))
@@ -119,8 +119,8 @@ def sending_rates(gpus: Sequence[Gpu], chosen: Sequence[str]) -> list[float]:
 
 def pinned_rates(gpus: Sequence[Gpu]) -> list[float]:
     """Return the GB/s of copies to all GPUs at once from pinned memory, all of which is in NUMA node 0."""
-    far = sum(gpu.node != 0 for gpu in gpus)
-    return [PCIE if gpu.node == 0 else min(PCIE, SOCKETS / far) for gpu in gpus]
+    remote_gpus = sum(gpu.node != 0 for gpu in gpus)
+    return [PCIE if gpu.node == 0 else min(PCIE, SOCKETS / remote_gpus) for gpu in gpus]
 
 
 def draw(
@@ -151,12 +151,12 @@ def draw(
     adapter_places = [(rng.randrange(nodes), rng.randrange(5)) for _ in range(adapters)]
     bridges = {(node, switch): rng.choice(("PIX", "PXB")) for node in range(nodes) for switch in range(5)}
 
-    def entry(place: tuple[int, int], other: tuple[int, int]) -> str:
-        if place == other:
+    def entry(place: tuple[int, int], peer: tuple[int, int]) -> str:
+        if place == peer:
             return bridges[place]
-        if place[0] != other[0]:
+        if place[0] != peer[0]:
             return "SYS"
-        return "PHB" if 4 in (place[1], other[1]) else "NODE"  # a device on the CPU's own lanes
+        return "PHB" if 4 in (place[1], peer[1]) else "NODE"  # a device on the CPU's own lanes
 
     def described(place: tuple[int, int]) -> str:
         starts = [(thread * nodes + place[0]) * cores for thread in range(threads)]
@@ -168,9 +168,9 @@ def draw(
     lines = ["\t" + "\t".join((*names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"))]
     for row, (name, place) in enumerate(zip(names, places, strict=True)):
         cells = []
-        for column, other in enumerate(places):
+        for column, peer in enumerate(places):
             linked = row < gpus and column < gpus
-            cells.append(" X " if row == column else "NV18" if linked else entry(place, other))
+            cells.append(" X " if row == column else "NV18" if linked else entry(place, peer))
         lines.append("\t".join((name, *cells, described(place) if row < gpus else "\t\t")))
     devices = rng.sample(range(12), adapters)
     legend = "\n".join(f"  NIC{adapter}: mlx5_{device}" for adapter, device in enumerate(sorted(devices)))
