@@ -3,7 +3,8 @@
 The keys of a long context are sharded over the ranks. In each decode step a rank attends to its own keys. For each of
 `heads` heads, this gives a partial output of `head` elements and lse, the logarithm of the sum of its exponentials. A
 head's output is the mean of all ranks' partial outputs, weighted by exp(lse). Subtract the largest lse first, because
-float32 exponentials overflow. A shard without keys has lse = -inf and a partial output of zeros.
+float32 exponentials overflow. A shard without keys has lse = -inf and a partial output of zeros. All shards but one may
+be empty.
 
 Every rank needs the partial outputs of all ranks, so the exchange is an all-gather. It is one-sided: a receiver takes
 no part in the transfer. partial, lse, out, staging, and flags are tensors of `world` addresses, starting with rank 0's.

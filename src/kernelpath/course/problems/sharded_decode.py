@@ -24,13 +24,17 @@ def reference(partial: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:
 
 
 def extreme(rng: torch.Generator, partial: torch.Tensor, lse: torch.Tensor) -> None:
-    """Set sums whose exponentials overflow or underflow in float32, and shards without a key."""
+    """Set sums whose exponentials overflow or underflow in float32, and shards without a key.
+
+    With a short context, all shards but the last rank's may be empty.
+    """
     lse[:, :, ::2] += 300
     lse[:, :, 1::2] -= 300
-    if len(lse) > 1:
-        empty = torch.rand(lse.shape[1:], generator=rng, device=rng.device) < 0.3
-        lse[0][empty] = -torch.inf
-        partial[0][empty] = 0
+    # The number of empty shards, for each step and head: none half of the time.
+    count = torch.randint(1 - len(lse), len(lse), lse.shape[1:], generator=rng, device=rng.device)
+    empty = torch.arange(len(lse), device=rng.device)[:, None, None] < count
+    lse[empty] = -torch.inf
+    partial[empty] = 0
 
 
 def unweighted(partial: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:
@@ -42,6 +46,13 @@ def without_maximum(partial: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:
     """Exponentiate in float32 without subtracting the maximum."""
     weights = lse.exp()[..., None]
     return ((weights * partial).sum(0) / weights.sum(0)).double().flatten().repeat(len(lse))
+
+
+def with_running_maximum(partial: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:
+    """Add shard by shard with a running maximum: between two empty shards, it computes -inf - -inf."""
+    is_undefined = lse.isneginf()[:2].all(0) if len(lse) > 1 else torch.zeros_like(lse[0], dtype=torch.bool)
+    affected = is_undefined[..., None].expand(partial.shape[1:]).flatten().repeat(len(lse))
+    return reference(partial, lse).masked_fill(affected, torch.nan)
 
 
 def case(world: int, steps: int, heads: int, head: int = 64) -> Case:
@@ -59,7 +70,11 @@ PROBLEM = Problem(
     ),
     reference=reference,
     extreme=extreme,
-    faults={"the same weight for every shard": unweighted, "no maximum": without_maximum},
+    faults={
+        "the same weight for every shard": unweighted,
+        "no maximum": without_maximum,
+        "a running maximum of empty shards": with_running_maximum,
+    },
     # A weight exp(x), x <= 0, is off by 2^-23 + |x| 2^-23: the rounding of x, and of x log2(e). |x| exp(x) is below
     # 0.4, so four terms, their sum, the sum of the weights and a division are off by less than 16 units of 2^-24.
     tolerance={"float32": Tolerance(rtol=0.0, atol=0.0, mtol=16 * 2**-24)},
