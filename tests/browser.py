@@ -17,7 +17,7 @@ from websocket import WebSocket, create_connection
 
 from tests.waiting import happens
 
-# What a page writes with less contrast than WCAG 2 AA asks for (success criterion 1.4.3), by computed colors.
+# A script that lists text whose computed colors have less contrast than WCAG 2 AA requires (success criterion 1.4.3).
 LOW_CONTRAST = r"""(() => {
   const parsed = color => [...color.match(/[\d.]+/g).map(Number), 1].slice(0, 4);
   const over = (top, below) => [0, 1, 2].map(k => top[k] * top[3] + below[k] * (1 - top[3])).concat(1);
@@ -39,7 +39,7 @@ LOW_CONTRAST = r"""(() => {
 
 
 class Browser:
-    """A headless Chromium, driven through the Chrome DevTools Protocol."""
+    """Control a headless Chromium through the Chrome DevTools Protocol."""
 
     def __init__(self, socket: WebSocket) -> None:
         self._socket = socket
@@ -52,7 +52,7 @@ class Browser:
             self.send(f"{domain}.enable")
 
     def _ask(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """What Chromium answers: "result", or "error"."""
+        """Send a command and return the response of Chromium, which has a "result" or an "error"."""
         self._count += 1
         self._socket.send(json.dumps({"id": self._count, "method": method, "params": parameters, **self._session}))
         while (answer := json.loads(self._socket.recv())).get("id") != self._count:
@@ -71,7 +71,7 @@ class Browser:
         return answer["result"].get("value")
 
     def wait_for(self, condition: str) -> None:
-        """Wait until an expression is true, also where the page that evaluates it is left meanwhile."""
+        """Wait until an expression is true. The page may navigate in the meantime."""
 
         def holds() -> bool:
             answer = self._ask("Runtime.evaluate", expression=condition, returnByValue=True)
@@ -88,12 +88,12 @@ class Browser:
         self.run("new Promise(done => document.readyState == 'complete' ? done() : addEventListener('load', done))")
 
     def press(self, key: str, code: int, text: str = "") -> None:
-        """A real press of a key. code: its virtual key code. text: what it writes."""
+        """Press a key as a user does. code: the virtual key code. text: the text that the key types."""
         self.send("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, text=text)
         self.send("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
 
     def click(self, selector: str) -> None:
-        """A real press of the mouse on the middle of an element."""
+        """Click the center of an element as a user does."""
         place = self.run(
             f"(() => {{ const e = document.querySelector({selector!r}); e.scrollIntoView({{block: 'center'}});"
             " const r = e.getBoundingClientRect(); return {x: r.x + r.width / 2, y: r.y + r.height / 2} })()"
@@ -102,7 +102,7 @@ class Browser:
             self.send("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
 
     def pages(self) -> int:
-        """How many pages of A4 it prints on."""
+        """Return the number of pages that the document takes in print."""
         printed = self.send("Page.printToPDF", preferCSSPageSize=True)["data"]
         return len(re.findall(rb"/Type\s*/Page\b(?!s)", base64.b64decode(printed)))
 

@@ -1,7 +1,7 @@
-"""A checkout of one small exercise, so that the grader is tested without a compiler or a GPU.
+"""Define fixtures: a checkout of one small exercise, which needs no compiler and no GPU, and shared gradings.
 
-What takes seconds to import, as PyTorch does, is imported by the fixtures: the process that only schedules the tests of
-others reads this file, too.
+Packages that take seconds to import, such as PyTorch, are imported inside the fixtures, because the controller process
+of pytest-xdist imports this file, too, and runs no test.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ done
 
 @pytest.fixture
 def doubling(tmp_path: Path) -> ExerciseRef:
-    """The exercise `double` (Python alone, no kernel) in a checkout of its own."""
+    """Return the exercise `double` (plain Python, no kernel) in its own checkout."""
     from kernelpath.course.registry import ExerciseRef
 
     for tree in ("checks", "phases", "solutions"):
@@ -91,7 +91,7 @@ def doubling(tmp_path: Path) -> ExerciseRef:
 
 @pytest.fixture
 def grade_text(doubling: ExerciseRef, tmp_path: Path) -> GradeText:
-    """Grades Python source as a submission to `doubling`."""
+    """Return a function that grades Python source as a submission to `doubling`."""
     from kernelpath.grading import grade
 
     def run(source: str) -> Report:
@@ -103,7 +103,7 @@ def grade_text(doubling: ExerciseRef, tmp_path: Path) -> GradeText:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended; a zombie has."""
+    """Return whether a process has ended; a zombie counts as ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -112,9 +112,9 @@ def is_gone(pid: int) -> bool:
 
 
 class Solutions:
-    """The reports of this checkout's reference kernels on the CPU, each graded once in a test run, when it is needed.
+    """Grade the reference kernels of this checkout on the CPU, each on demand and once per test run.
 
-    folder: where they are kept, for notebooks (show/graded.py) and for the other processes of pytest-xdist.
+    folder: the folder of the reports, for notebooks (show/graded.py) and the other processes of pytest-xdist.
     few: whether kernels are graded in few cases (few_cases.py).
     """
 
@@ -151,9 +151,9 @@ def solutions(tmp_path_factory: pytest.TempPathFactory) -> Solutions:
     return Solutions((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "solutions")
 
 
-@pytest.fixture(scope="session")  # a process of tests changes between files, and this takes seconds to start
+@pytest.fixture(scope="session")  # the process takes seconds to start, so test files share it
 def caller() -> Iterator[Caller]:
-    """The process that calls submissions without a grading; see direct.py."""
+    """Yield the process that calls submissions without a grading; see direct.py."""
     from tests.direct import Caller
 
     caller = Caller()

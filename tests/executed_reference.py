@@ -1,4 +1,4 @@
-"""Execute a reference kernel on the PTX machine as if for another card, in a process that does nothing else."""
+"""Execute a reference kernel on the PTX machine for another GPU model, in a separate process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warpcheck.target import SM_90A
 
 
 class _Device(backend.Local):
-    """Notes the shared memory of each launch."""
+    """Record the shared memory of each launch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,11 +34,11 @@ class _Device(backend.Local):
 
 
 def execute(name: str, architecture: str, case: dict[str, object]) -> tuple[str | None, int]:
-    """Return what is wrong with the outputs, or None, and the most shared memory of a launch, in bytes."""
+    """Return the cause of a wrong output or None, and the largest shared memory of a launch in bytes."""
     card = cards.target(architecture)
-    if architecture == "sm_90":  # with the shared memory of sm_120, which has TMA as well
+    if architecture == "sm_90":  # simulate the shared memory of sm_120, which also has TMA
         card = dataclasses.replace(SM_90A, shared=99 << 10)
-    # With one multiprocessor a reference takes its larger tiles.
+    # With one multiprocessor, a reference kernel chooses its larger tiles.
     simulated_gpu.show({**cards.properties(card), "multi_processor_count": 1}, card)
     device = _Device()
     backend.use(device)

@@ -1,18 +1,18 @@
 """Grade a submission through the whole grader in few of its exercise's cases.
 
-An honest submission is right in all cases: `make seeds` grades it in each of them every week, and the exercise's answer
-is graded in each of them in every run. What another program for the same exercise adds is what its host code does, and
-the grader's steps look at that in every case. So two of the declared cases suffice, beside the one whose sizes the seed
-determines: the largest, to which limits on counters apply, and the smallest with a partial tile.
+An honest submission is correct in all cases: `make seeds` grades it in all cases every week, and every run grades the
+solution of the exercise in all cases. Another program for the same exercise mainly adds other host code, which the
+grader checks in every case. Two of the declared cases therefore suffice in addition to the case whose sizes the seed
+determines: the largest case, to which limits on counters apply, and the smallest case with a partial tile.
 
-A wrong submission that shows only after all cases have run, as one beyond a limit does, is graded in few cases as well
-if its section has the option `graded: few`. `make weekly` grades it in all cases. This command gives the option to
-those of the named submissions that get the same verdict in few cases:
+A wrong submission whose fault shows only after all cases have run, such as one that exceeds a limit, is also graded in
+few cases if its section has the option `graded: few`; `make weekly` grades it in all cases. This command adds the
+option to the named submissions that get the same verdict in few cases:
 
     python -m tests.few_cases [--write] w18b_transpose_cute/TOO_MUCH_TRAFFIC_no_swizzle ...
 
-Misaligned tensors and offsets past 2^31 take half of such a grading, because each needs kernels of its own. The first
-honest submission to each exercise is graded with them, and so is one whose text names addresses or offsets.
+Misaligned tensors and offsets past 2^31 take half of such a grading, because they need separate kernels. They are
+included for the first honest submission to each exercise, and for submissions whose text mentions addresses or offsets.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ from tests import planted
 from tests.planted import Planted
 
 # The option `graded` of a wrong submission that is graded in few cases, and its value.
-OPTION, FEW = "graded", "few"
+OPTION = "graded"
+FEW = "few"
 
 
 def has_few_cases(exercise: Exercise) -> bool:
     """Return whether few cases suffice: each case runs the same kernels, which need a compiler and the PTX machine."""
-    return exercise.is_kernel and exercise.kind != "repair"  # each case of a repair runs a kernel of its own
+    return exercise.is_kernel and exercise.kind != "repair"  # each case of a repair runs a different kernel
 
 
 def few_cases(exercise: Exercise) -> list[Case]:

@@ -1,7 +1,7 @@
-"""Call a function in a process of its own, forked from one that has imported the compilers and has no threads.
+"""Call a function in a new process, forked from a process that has imported the compilers and has no threads.
 
-Some functions replace parts of the compilers, or fork, which a process with threads must not. A new interpreter would
-take 2 s of processor time for the imports alone.
+Some functions replace parts of the compilers or fork, which is unsafe in a process with threads. A new interpreter
+would take 2 s of processor time for the imports alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ PRELOADED = [
 def context() -> ForkServerContext:
     """Return the context of multiprocessing that forks from such a process."""
     forking = get_context("forkserver")
-    forking.set_forkserver_preload(PRELOADED)  # of the first call: the server lives as long as this process
+    forking.set_forkserver_preload(
+        PRELOADED
+    )  # only the first call has an effect, because the server lives as long as this process
     return forking
 
 

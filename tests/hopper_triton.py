@@ -1,4 +1,4 @@
-"""Triton's kernels for Hopper: descriptors of the host and of the device, warp specialization, clusters."""
+"""Triton kernels for Hopper: host and device descriptors, warp specialization, and clusters."""
 
 # mypy: ignore-errors
 
@@ -37,14 +37,14 @@ def persistent(a, b, c, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constex
 
 @triton.jit
 def twice(a, b, c, K: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
-    """a times the unit matrix, which leaves it in registers, times b^T: two kinds of wgmma."""
+    """Compute (a I) b^T: the product with the identity matrix leaves a in registers, so both forms of wgmma run."""
     unit = (tl.arange(0, K)[:, None] == tl.arange(0, K)[None, :]).to(tl.float16)
-    left = tl.dot(a.load([0, 0]), unit).to(tl.float16)
-    c.store([0, 0], tl.dot(left, b.load([0, 0]).T).to(tl.float16))
+    a_in_registers = tl.dot(a.load([0, 0]), unit).to(tl.float16)
+    c.store([0, 0], tl.dot(a_in_registers, b.load([0, 0]).T).to(tl.float16))
 
 
 def chained(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a b^T by one program, whose second product takes what the first has made."""
+    """Return a b^T, computed by one program whose second product reads the result of the first from registers."""
     (m, k), n = a.shape, b.shape[0]
     c = torch.empty(m, n, dtype=torch.float16, device=a.device)
     twice[1,](*(TensorDescriptor.from_tensor(x, list(x.shape)) for x in (a, b, c)), k, m, n)
@@ -52,16 +52,16 @@ def chained(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def host(a: torch.Tensor, b: torch.Tensor, tile: tuple[int, int, int], **options: int) -> torch.Tensor:
-    """a b^T through descriptors that the host makes."""
+    """Return a b^T, loaded through descriptors that the host creates."""
     (rows, depth), (columns, _), (m, n, k) = a.shape, b.shape, tile
     c = torch.empty(rows, columns, dtype=torch.float16, device=a.device)
-    made = (TensorDescriptor.from_tensor(x, list(box)) for x, box in ((a, (m, k)), (b, (n, k)), (c, (m, n))))
-    multiply[(triton.cdiv(rows, m), triton.cdiv(columns, n))](*made, depth, *tile, **options)
+    descriptors = (TensorDescriptor.from_tensor(x, list(box)) for x, box in ((a, (m, k)), (b, (n, k)), (c, (m, n))))
+    multiply[(triton.cdiv(rows, m), triton.cdiv(columns, n))](*descriptors, depth, *tile, **options)
     return c
 
 
 def device(a: torch.Tensor, b: torch.Tensor, tile: tuple[int, int, int], specialized: bool) -> torch.Tensor:
-    """a b^T through descriptors that each of two programs makes."""
+    """Return a b^T, loaded through descriptors that each of two programs creates."""
     triton.set_allocator(lambda nbytes, *_: torch.empty(nbytes, dtype=torch.int8, device=a.device))
     c = torch.empty(a.shape[0], b.shape[0], dtype=torch.float16, device=a.device)
     persistent[(2,)](a, b, c, *c.shape, a.shape[1], *tile, specialized)
@@ -69,13 +69,13 @@ def device(a: torch.Tensor, b: torch.Tensor, tile: tuple[int, int, int], special
 
 
 def operands(m: int, n: int, k: int, dtype: torch.dtype, where: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Drawn on the CPU, so that they are the same everywhere."""
+    """Return random operands a (m, k) and b (n, k), generated on the CPU so that they are the same on all machines."""
     seed = torch.Generator().manual_seed(m + n + k)
     a, b = (torch.randn(rows, k, generator=seed).to(dtype).to(where) for rows in (m, n))
     return a, b
 
 
-# By name: what draws operands on a device and multiplies them there; gives a, b and their product.
+# Functions by name that generate operands on a device and multiply them there; they return a, b, and the product.
 PRODUCTS: dict[str, Callable[[str], tuple[torch.Tensor, ...]]] = {}
 
 
@@ -87,7 +87,8 @@ def _product(name: str, size: tuple[int, int, int], dtype: torch.dtype, call: Ca
     PRODUCTS[name] = run
 
 
-HALF, TILE = torch.float16, (64, 64, 64)
+HALF = torch.float16
+TILE = (64, 64, 64)
 _product("host", (128, 64, 128), HALF, lambda a, b: host(a, b, TILE))
 _product("host with edges", (100, 72, 80), HALF, lambda a, b: host(a, b, (64, 64, 32)))
 _product("host, bfloat16", (64, 64, 128), torch.bfloat16, lambda a, b: host(a, b, TILE))

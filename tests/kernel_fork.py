@@ -1,4 +1,4 @@
-"""Fork Jupyter kernels from a process that has imported what notebooks import, in place of starting each anew.
+"""Fork Jupyter kernels from a process that has imported the packages of the notebooks, instead of starting each kernel.
 
 Jupyter starts a kernel by a command. `install` writes a kernel specification whose command runs this file with the
 standard library alone: it sends its arguments, environment, folder, and standard streams to the fork server, and ends
@@ -69,8 +69,10 @@ def serve(address: str, package: str) -> NoReturn:
     listener.bind(address)
     listener.listen()
     sys.path.insert(0, package)
-    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # as ipykernel sets it before any import
-    gc.disable()  # nothing that an import makes is garbage
+    os.environ["MPLBACKEND"] = (
+        "module://matplotlib_inline.backend_inline"  # ipykernel sets this variable before any import
+    )
+    gc.disable()  # imports create no garbage, so collections would only cost time
     workers = importlib.import_module("kernelpath.grading.workers")
     for module in (*PRELOADED, *(workers.SLOW_IMPORTS[lane] for lane in ("cuda", "triton", "cute"))):
         importlib.import_module(module)
@@ -95,7 +97,7 @@ def _reap(*_: object) -> None:
 
 
 def _run_kernel(connection: socket.socket, request: dict[str, Any], streams: list[int]) -> NoReturn:
-    """Be the kernel that a request describes."""
+    """Turn this process into the kernel that a request describes."""
     status = 1
     try:
         gc.enable()

@@ -1,4 +1,4 @@
-"""Reading notebooks: their cells, what the cells print and what they measure."""
+"""Read notebooks: their cells, the outputs of the cells, and their measurements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernelpath.show import execute
 
 NOTEBOOKS = list(execute.all_notebooks())
 
-# Measurements that no GPU has made yet. A recording in results/notebooks.json takes its key out of here.
+# The keys of measurements without a recording in results/notebooks.json. Remove a key when its recording is added.
 OUTSTANDING: set[str] = set()
 
 _MEASUREMENT = re.compile(r"notebook\.(?:on_gpu|times)\(\s*\"([^\"]+)\"")

@@ -1,7 +1,8 @@
 """Read the planted submissions: wrong ones in tests/rejects, honest ones in tests/accepts, a file for each exercise.
 
-A section of such a Markdown file is a submission. The heading of a wrong one is the verdict that it must get and a
-name; that of an honest one is a name. What differs by a few lines from a program that passes is a patch:
+A section of such a Markdown file is a submission. The heading of a wrong submission is its required verdict and a name;
+the heading of an honest submission is a name. A submission that differs by a few lines from a passing program is a
+patch:
 
     ## NOT_WRITTEN grid_rounded_down
 
@@ -14,13 +15,13 @@ name; that of an honest one is a name. What differs by a few lines from a progra
     +    blocks = n // 256
     ```
 
-The text says why the submission is wrong. A path in a patch is below the checkout, and a bare name such as `plain.cu`
-is a file of the honest submission `plain` to the same exercise. A hunk has no line numbers, so that it survives changes
-elsewhere. The hunk is found by its text, lines of context (which begin with a blank) included, and this text has to
-occur in the file exactly once.
+The text explains why the submission is wrong. A path in a patch is relative to the checkout, and a bare name such as
+`plain.cu` is a file of the honest submission `plain` to the same exercise. A hunk has no line numbers, so it survives
+changes elsewhere in the file. It is located by its text, including the lines of context (which start with a blank), and
+this text must occur in the file exactly once.
 
-Any other program is given whole, as a block of `python`, where necessary followed by one of `cuda`; its docstring says
-why the submission is wrong, where the section does not. Lines `key: value` right below the heading are options:
+Any other program is a complete block of `python`, followed by a block of `cuda` if necessary. Its docstring explains
+why the submission is wrong if the section does not. Lines `key: value` directly below the heading are options:
 
     device: cpu                   the submission is graded on the PTX machine alone; `gpu`: on a GPU alone
     case: rows=33 columns=1000    it is called directly in this case, where the fault shows (direct.py)
@@ -29,8 +30,9 @@ why the submission is wrong, where the section does not. Lines `key: value` righ
     graded: few                   a wrong one is graded in few cases, where it gets the same verdict (few_cases.py);
                                   `make weekly` grades it in all
 
-A submission of more files is a Python file in a folder of the exercise, such as tests/accepts/w16d_kernel_library, with
-its other files in a folder of the same stem. So is one whose bytes or whose place matter, or that a notebook runs.
+A submission with more files is a Python file in a folder of the exercise, such as tests/accepts/w16d_kernel_library,
+with its other files in a folder of the same stem. A submission whose exact bytes or location matter, or that a notebook
+runs, is stored in the same way.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ from kernelpath.verdict import Verdict
 Device = Literal["cpu", "gpu"]
 Kind = Literal["accepts", "rejects"]
 
-# The options of a section with their values, where these are few.
+# The options of a section, with the allowed values if there are only a few.
 OPTIONS = {"device": ("cpu", "gpu"), "case": None, "graded": ("few",)}
 
 _SUFFIXES = {"python": ".py", "cuda": ".cu"}
@@ -121,7 +123,8 @@ class Planted:
         place = folder / self.exercise / base.parent.name
         for file in sorted({*base.parent.glob(f"{base.stem}.*"), *files.submitted(base)}):
             if file.is_file():
-                text, copy = file.read_text(encoding="utf-8"), place / file.relative_to(base.parent)
+                text = file.read_text(encoding="utf-8")
+                copy = place / file.relative_to(base.parent)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.write_text(self._patched(text, file, changes.get(file, "")), encoding="utf-8")
         return place / base.name
@@ -141,7 +144,7 @@ class Planted:
         stem = name.partition(".")[0]
         for honest in accepts(self.root, self.exercise):
             if honest.title == stem:
-                # Not where patched copies go, and under the exercise's name, which the path of a copy keeps.
+                # The folder differs from that of patched copies, and the path of a copy keeps the name of the exercise.
                 return honest.submission(folder / "honest").with_name(name)
         raise FormatError(f"{self.name} changes {name}, but {self.exercise} has no honest submission {stem}")
 
@@ -175,7 +178,7 @@ def read(file: Path, root: Path, kind: Kind) -> list[Planted]:
     return _parse(file, root, kind, file.read_text(encoding="utf-8"))
 
 
-@cache  # several modules of tests list the submissions, in every process of a run
+@cache  # several test modules list the submissions in every process of a run
 def _parse(file: Path, root: Path, kind: Kind, text: str) -> list[Planted]:
     _, *parts = _SECTION.split(text)
     return [_section(file, root, kind, heading, body) for heading, body in zip(parts[::2], parts[1::2], strict=True)]
@@ -242,8 +245,8 @@ def set_option(submission: Planted, key: str, value: str) -> None:
 
 def reread(submission: Planted) -> Planted:
     """Return the submission as its file has it now."""
-    now = _planted(submission.root, submission.kind, submission.exercise)
-    return next(other for other in now if other.title == submission.title)
+    submissions = _planted(submission.root, submission.kind, submission.exercise)
+    return next(submission_now for submission_now in submissions if submission_now.title == submission.title)
 
 
 def _planted(root: Path, kind: Kind, exercise: str) -> list[Planted]:

@@ -1,10 +1,10 @@
-"""Which tests run when: each file of tests is of one class, and its tests run in one process or in groups.
+"""Select tests: each test file belongs to one class, and its tests run in one process or in groups.
 
-`make quick` and the workflow's job for unit tests take the class `unit`, the shards of the workflow all others, and
-`make test` everything. The classes are markers too: pytest -m gradings.
+`make quick` and the workflow's job for unit tests run the class `unit`, the shards of the workflow run all other
+classes, and `make test` runs everything. The classes are also markers: pytest -m gradings.
 
-Tests with the mark `weekly` are left to `make weekly`. `make changed SINCE=main` runs those of them that concern what
-differs from the branch `main`: an exercise or a week, or the subject of a file of tests.
+Tests with the mark `weekly` run only in `make weekly`. `make changed SINCE=main` runs the weekly tests that concern a
+difference from the branch `main`: an exercise or a week, or the subject of a test file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 CLASSES = ("notebooks", "gradings", "unit")
 
-# Files that run notebooks.
+# Test files that run notebooks.
 NOTEBOOKS = frozenset({"test_notebook_runs.py"})
 
 # The notebooks that every run executes: a short one in Triton and a short one in CuTe. The others are executed weekly.
@@ -112,8 +112,8 @@ GRADINGS = frozenset(
     }
 )
 
-# Files whose tests run weekly, since a change of their subject alone is likely to break them and other tests of every
-# run cover it in part. The subject is a list of paths in the checkout, or of their beginnings.
+# Test files that run weekly, because only a change of their subject is likely to break them, and other tests of every
+# run cover the subject in part. A subject is a list of paths in the checkout, or of prefixes of paths.
 _ROOT = Path(__file__).parents[1]
 _MACHINE = "warpcheck/src/warpcheck/"
 _RUNTIME = f"{_MACHINE}runtime/"
@@ -170,13 +170,13 @@ WEEKLY: Mapping[str, tuple[str, ...]] = {
     "warpcheck/tests/test_readme.py": ("warpcheck/README.md", f"{_MACHINE}cli.py"),
 }
 
-# Their subjects, and those of other files with tests that run weekly.
+# The subjects of these files, and of other files with tests that run weekly.
 _READINGS = tuple(f"checks/{phase}/reading/" for phase in ("2_cuda", "3_triton", "5_cute"))
 SUBJECTS = {**WEEKLY, "tests/test_exam_declared.py": ("src/kernelpath/exam/", *_READINGS)}
 
 _ID = re.compile(r"\[(?:(?P<exercise>w\d+[a-z]_\w+)/|(?P<whole>.+)\]$)")
 
-# Files whose tests share nothing but their parameter.
+# Test files whose tests share compiled code only if they have the same parameter.
 GROUPED_BY_ID = frozenset({"test_notebook_runs.py", "test_exercises.py"})
 
 

@@ -1,4 +1,4 @@
-"""Where the time of a test run goes: worker-seconds by file of tests and the slowest tests, as tables in Markdown.
+"""Report the time of a test run: worker-seconds by test file and the slowest tests, as tables in Markdown.
 
 python -m tests.suite_costs [RESULTS] [--files N] [--tests N] [--write-seconds] [--budget]
 
@@ -79,22 +79,22 @@ def by_class(tests: Iterable[Test]) -> Iterator[str]:
     yield from table(("class", "worker-seconds", "tests"), ((name, sum(s), len(s)) for name, s in seconds.items()))
 
 
-def by_file(tests: Iterable[Test], most: int) -> Iterator[str]:
+def by_file(tests: Iterable[Test], count: int) -> Iterator[str]:
     """Yield a table of the files that took most, and a last row for all others."""
     seconds: dict[str, list[float]] = defaultdict(list)
     for test in tests:
         seconds[test.file].append(test.seconds)
     files = sorted(seconds, key=lambda file: -sum(seconds[file]))
-    rows = [(file, sum(seconds[file]), len(seconds[file])) for file in files[:most]]
-    if rest := files[most:]:
-        total = sum(sum(seconds[file]) for file in rest)
-        rows.append((f"{len(rest)} others", total, sum(len(seconds[file]) for file in rest)))
+    rows = [(file, sum(seconds[file]), len(seconds[file])) for file in files[:count]]
+    if remaining := files[count:]:
+        total = sum(sum(seconds[file]) for file in remaining)
+        rows.append((f"{len(remaining)} others", total, sum(len(seconds[file]) for file in remaining)))
     yield from table(("file", "worker-seconds", "tests"), rows)
 
 
-def slowest(tests: Iterable[Test], most: int) -> Iterator[str]:
+def slowest(tests: Iterable[Test], count: int) -> Iterator[str]:
     """Yield a table of the tests that took most."""
-    tests = sorted(tests, key=lambda test: -test.seconds)[:most]
+    tests = sorted(tests, key=lambda test: -test.seconds)[:count]
     yield from table(("test", "seconds"), ((f"{test.file}: {test.name}", test.seconds) for test in tests))
 
 
@@ -111,7 +111,7 @@ def seconds_by_submission(tests: Iterable[Test]) -> dict[str, float]:
     """Return the worker-seconds of each planted submission, and their mean for each exercise."""
     seconds: dict[str, list[float]] = defaultdict(list)
     for test in tests:
-        # Of a submission that is graded in few cases, a grading in all of them says nothing.
+        # A grading in all cases is weekly, and its time would distort that of the grading in few cases.
         if "in_all_cases" not in test.name and (match := _SUBMISSION.search(test.name)):
             for name in match.groups():
                 seconds[name].append(test.seconds)
@@ -136,9 +136,9 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str | float]]) -> Ite
 
 
 def update(file: Path, seconds: Mapping[str, float]) -> None:
-    """Write what a run has measured into a file that also has what it has not run."""
-    known = json.loads(file.read_text()) if file.is_file() else {}
-    file.write_text(json.dumps({**known, **seconds}, indent=1, sort_keys=True) + "\n")
+    """Update the seconds in a file with those of a run, and keep the seconds of tests that did not run."""
+    all_seconds = json.loads(file.read_text()) if file.is_file() else {}
+    file.write_text(json.dumps({**all_seconds, **seconds}, indent=1, sort_keys=True) + "\n")
 
 
 def main() -> None:
@@ -148,18 +148,18 @@ def main() -> None:
     parser.add_argument("--tests", type=int, default=40)
     parser.add_argument("--write-seconds", action="store_true")
     parser.add_argument("--budget", action="store_true")
-    chosen = parser.parse_args()
-    tests = read(chosen.results)
-    if chosen.budget:
+    options = parser.parse_args()
+    tests = read(options.results)
+    if options.budget:
         over = over_budget(tests)
         for test in over:
             print(f"{test.file}: {test.name} took {test.seconds:.1f} s; docs/testing.md says what to do about it")
         sys.exit(1 if over else 0)
-    if chosen.write_seconds:
+    if options.write_seconds:
         update(selection.SECONDS, seconds_by_submission(tests))
         update(selection.GROUP_SECONDS, seconds_by_group(tests))
     print(f"{sum(test.seconds for test in tests):,.0f} worker-seconds, {len(tests):,} tests")
-    for lines in (by_class(tests), by_file(tests, chosen.files), slowest(tests, chosen.tests)):
+    for lines in (by_class(tests), by_file(tests, options.files), slowest(tests, options.tests)):
         print("", *lines, sep="\n")
 
 

@@ -26,4 +26,4 @@ def test_no_example_names_a_file_that_a_learner_does_not_have() -> None:
 def test_an_example_is_what_the_grader_says_today(tmp_path: Path) -> None:
     reject = planted.named(ROOT, "w01b_vector_add/OUT_OF_BOUNDS_no_guard")
     assert reject.name in write_endings.PLANTED
-    assert write_endings.of_reject(reject, tmp_path) == read_endings(ROOT)[Verdict.OUT_OF_BOUNDS]
+    assert write_endings.grade_reject(reject, tmp_path) == read_endings(ROOT)[Verdict.OUT_OF_BOUNDS]

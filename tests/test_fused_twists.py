@@ -71,7 +71,7 @@ def test_a_published_solution_fails(name: str, twist: DeliverableVariant) -> Non
 @pytest.mark.parametrize("twist", TWISTS, ids=lambda twist: twist.name)
 def test_the_truth_of_each_is_what_its_statement_says(twist: DeliverableVariant) -> None:
     """By loops over rows and columns, as the lines are written."""
-    operator, layout, statistic = twisted_fusion.parts(twist)
+    operator, layout, statistic = twisted_fusion.parse_parts(twist)
     rows, columns = 3, 5
     arguments = generate_inputs(twist.exercise, {"rows": rows, "columns": columns}, 1, "cpu")
     given = [value.double() if isinstance(value, torch.Tensor) else value for value in arguments]

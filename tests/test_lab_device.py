@@ -1,4 +1,4 @@
-"""A simulated device in another process tells what it tells in this one, and nothing more."""
+"""Test that a simulated device in another process behaves like a local one and reveals nothing more."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from tests.machines import Served
 WORK = Workload(3e-3, 0.2, 2, 5)
 
 
-def placed() -> Callable[[torch.Tensor], TensorRef]:
-    """Numbers for storages, as the client gives them."""
+def number_storages() -> Callable[[torch.Tensor], TensorRef]:
+    """Return a function that refers to a tensor by the number of its storage, as the client does."""
     numbers: dict[int, int] = {}
-    fresh = count()
+    next_number = count()
 
-    def place(tensor: torch.Tensor) -> TensorRef:
-        number = numbers.setdefault(tensor.untyped_storage().data_ptr(), next(fresh))
+    def to_tensor_ref(tensor: torch.Tensor) -> TensorRef:
+        number = numbers.setdefault(tensor.untyped_storage().data_ptr(), next(next_number))
         return TensorRef(number, "float32", tensor.shape, tensor.stride(), int(tensor.storage_offset()))
 
-    return place
+    return to_tensor_ref
 
 
-def connected(lab: labs.Lab) -> tuple[Any, lab_server.SimulatedDevice]:
-    """A lab's proxy, and the lab that it asks."""
-    served = lab_server.create_device(lab_server.describe(lab))
+def connect(lab: labs.Lab) -> tuple[Any, lab_server.SimulatedDevice]:
+    """Return the proxy of a lab and the simulated device that responds to it."""
+    server = lab_server.create_device(lab_server.describe(lab))
     kind = "bus" if isinstance(lab, bus.SimulatedRuntime) else "timer"
-    return lab_client.create_proxy(LabPart(kind, "cpu"), served.respond, placed()), served  # type: ignore[arg-type]
+    return lab_client.create_proxy(LabPart(kind, "cpu"), server.respond, number_storages()), server  # type: ignore[arg-type]
 
 
-def timed(device: Any) -> list[float]:
+def measure_times(device: Any) -> list[float]:
     with device.during({}):
         device()
         times = [device.clock(), time.perf_counter()]
@@ -61,100 +61,103 @@ def timed(device: Any) -> list[float]:
     return times
 
 
-def test_a_timer_far_away_tells_the_same_times() -> None:
-    assert timed(connected(Device(WORK))[0]) == timed(Device(WORK))
+def test_a_remote_timer_returns_the_times_of_a_local_one() -> None:
+    assert measure_times(connect(Device(WORK))[0]) == measure_times(Device(WORK))
 
 
 def upload(runtime: Any, source: torch.Tensor, target: torch.Tensor, early: bool) -> list[Any]:
-    """What every call returned. early: fill a buffer again before its copy is done."""
-    said: list[Any] = []
+    """Copy source to target in chunks and return the result of every call.
+
+    early: refill a buffer before its copy has completed.
+    """
+    results: list[Any] = []
     buffers, event = [], None
     for _ in range(2):
         status, buffer = runtime.host_alloc(4)
-        said.append(status)
+        results.append(status)
         if buffer is None:
-            return said
+            return results
         buffers.append(buffer)
-    for place, at in enumerate(range(0, source.numel(), 4)):
-        buffer = buffers[place % 2][: source[at : at + 4].numel()]
-        if place >= 2 and not early:
-            said.append(runtime.wait(event))
-        runtime.fill(buffer, source[at : at + 4])
-        said.append(runtime.copy_async(target[at : at + 4], buffer))
+    for chunk, start in enumerate(range(0, source.numel(), 4)):
+        buffer = buffers[chunk % 2][: source[start : start + 4].numel()]
+        if chunk >= 2 and not early:
+            results.append(runtime.wait(event))
+        runtime.fill(buffer, source[start : start + 4])
+        results.append(runtime.copy_async(target[start : start + 4], buffer))
         status, event = runtime.record()
-        said.append(status)
-    said += [runtime.copy_async(target[:2], source[:2]), runtime.synchronize(), runtime.host_free(buffers[0])]
-    return [*said, runtime.ledger(0).tolist()]
+        results.append(status)
+    results += [runtime.copy_async(target[:2], source[:2]), runtime.synchronize(), runtime.host_free(buffers[0])]
+    return [*results, runtime.ledger(0).tolist()]
 
 
 @pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("fails", [0, 1, 2, 3, 6, 9])
-def test_a_bus_far_away_copies_the_same_and_counts_the_same(fails: int, early: bool) -> None:
-    here = bus.SimulatedRuntime("cpu", fails, 719)
-    far, served = connected(here)
+def test_a_remote_bus_behaves_like_a_local_one(fails: int, early: bool) -> None:
+    local = bus.SimulatedRuntime("cpu", fails, 719)
+    proxy, server = connect(local)
     source = torch.arange(1.0, 12.0)
     targets = [torch.zeros_like(source), torch.zeros_like(source)]
     if fails == 6:
         early = True  # the event of a record that failed is None
-    assert upload(far, source, targets[0], early) == upload(here, source, targets[1], early)
+    assert upload(proxy, source, targets[0], early) == upload(local, source, targets[1], early)
     assert torch.equal(*targets)
-    ended = served.report([])
-    assert ended.spent is not None
-    assert ended.spent.calls == here.spent.calls
-    assert (ended.spent.live_buffers, ended.spent.nbytes) == (here.spent.live_buffers, here.spent.nbytes)
-    assert ended.spent.seconds == pytest.approx(here.spent.seconds)
+    report = server.report([])
+    assert report.spent is not None
+    assert report.spent.calls == local.spent.calls
+    assert (report.spent.live_buffers, report.spent.nbytes) == (local.spent.live_buffers, local.spent.nbytes)
+    assert report.spent.seconds == pytest.approx(local.spent.seconds)
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_a_buffer_that_is_filled_before_its_copy_has_read_it_is_told_with_the_line(early: bool) -> None:
-    far, served = connected(bus.SimulatedRuntime("cpu", 0, 0))
-    upload(far, torch.arange(1.0, 12.0), torch.zeros(11), early)
-    spent = served.report([]).spent
+def test_refilling_a_buffer_before_its_copy_ends_is_reported_with_the_line(early: bool) -> None:
+    proxy, server = connect(bus.SimulatedRuntime("cpu", 0, 0))
+    upload(proxy, torch.arange(1.0, 12.0), torch.zeros(11), early)
+    spent = server.report([]).spent
     assert spent is not None
     body, first = inspect.getsourcelines(upload)
     line = {name: first + next(k for k, text in enumerate(body) if f"runtime.{name}(" in text) for name in spent.calls}
-    filled = first + next(k for k, text in enumerate(body) if "runtime.fill(" in text)
-    assert (spent.refilled_early, spent.refilled_line) == ((1, filled) if early else (0, 0))
+    fill_line = first + next(k for k, text in enumerate(body) if "runtime.fill(" in text)
+    assert (spent.refilled_early, spent.refilled_line) == ((1, fill_line) if early else (0, 0))
     assert len(spent.lines) == len(spent.calls)
     assert (spent.calls[2], spent.lines[2]) == ("copy_async", line["copy_async"])
 
 
-def test_the_host_pays_for_what_it_writes_past_the_runtime() -> None:
-    far, served = connected(bus.SimulatedRuntime("cpu", 0, 0))
-    assert isinstance(served, lab_server.SimulatedBus)
-    _, buffer = far.host_alloc(1000)
-    before = served._bus.spent.seconds
+def test_direct_writes_to_a_host_buffer_cost_time() -> None:
+    proxy, server = connect(bus.SimulatedRuntime("cpu", 0, 0))
+    assert isinstance(server, lab_server.SimulatedBus)
+    _, buffer = proxy.host_alloc(1000)
+    before = server._bus.spent.seconds
     buffer[:500] = 1.0
-    far.record()
-    assert served._bus.spent.seconds - before == pytest.approx(2000 / bus.BYTES_PER_SECOND + bus.CALL_SECONDS)
+    proxy.record()
+    assert server._bus.spent.seconds - before == pytest.approx(2000 / bus.BYTES_PER_SECOND + bus.CALL_SECONDS)
 
 
-def test_the_vector_is_what_copies_left_whatever_the_host_wrote() -> None:
+def test_the_output_contains_only_copied_bytes() -> None:
     lab = bus.SimulatedRuntime("cpu", 0, 0)
-    far, served = connected(lab)
+    proxy, server = connect(lab)
     target = torch.empty(4)
-    _, buffer = far.host_alloc(4)
-    far.fill(buffer, torch.ones(4))
-    far.copy_async(target, buffer)
-    far.synchronize()
+    _, buffer = proxy.host_alloc(4)
+    proxy.fill(buffer, torch.ones(4))
+    proxy.copy_async(target, buffer)
+    proxy.synchronize()
     target[:] = 7.0
-    (held,) = served.report([messages.ByteRange(0, 0, 16)]).output_contents
-    assert held == torch.ones(4).numpy().tobytes()
-    assert served.report([messages.ByteRange(1, 0, 16)]).output_contents == [None]
+    (content,) = server.report([messages.ByteRange(0, 0, 16)]).output_contents
+    assert content == torch.ones(4).numpy().tobytes()
+    assert server.report([messages.ByteRange(1, 0, 16)]).output_contents == [None]
 
 
-def test_a_proxy_has_nothing_to_read() -> None:
-    far, _ = connected(bus.SimulatedRuntime("cpu", 9, 719))
-    assert not hasattr(far, "fails")
-    assert not hasattr(far, "spent")
-    assert not hasattr(connected(Device(WORK))[0], "work")
+def test_a_proxy_hides_the_parameters_of_its_device() -> None:
+    proxy, _ = connect(bus.SimulatedRuntime("cpu", 9, 719))
+    assert not hasattr(proxy, "fails")
+    assert not hasattr(proxy, "spent")
+    assert not hasattr(connect(Device(WORK))[0], "work")
 
 
 POINTER = Pointer(0, 0)
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "message",
     [
         messages.Wait(moment=math.inf),
         messages.Wait(moment=math.nan),
@@ -170,20 +173,20 @@ POINTER = Pointer(0, 0)
         messages.CopyAsync(number=1, target=POINTER, target_nbytes=1 << 40, source=b"", nbytes=0),
     ],
 )
-def test_a_bus_refuses_what_no_honest_client_asks(asked: messages.FromClient) -> None:
-    _, served = connected(bus.SimulatedRuntime("cpu", 0, 0))
+def test_a_bus_refuses_forged_requests(message: messages.FromClient) -> None:
+    _, server = connect(bus.SimulatedRuntime("cpu", 0, 0))
     with pytest.raises(InvalidRequest):
-        served.respond(asked)
+        server.respond(message)
 
 
-def test_a_timer_cannot_be_set_back() -> None:
-    _, served = connected(Device(WORK))
-    for asked in (messages.Timing("sleep", -1.0), messages.Timing("sleep", math.nan), messages.RecordEvent()):
+def test_a_timer_cannot_run_backwards() -> None:
+    _, server = connect(Device(WORK))
+    for message in (messages.Timing("sleep", -1.0), messages.Timing("sleep", math.nan), messages.RecordEvent()):
         with pytest.raises(InvalidRequest):
-            served.respond(asked)
+            server.respond(message)
 
 
-def test_each_call_fails_once_as_often_as_the_entry_makes_one() -> None:
+def test_a_variant_exists_for_the_failure_of_each_call() -> None:
     runtime, source, _ = copies.inputs(torch.Generator().manual_seed(1), 12, copies.EACH, 719)
     assert isinstance(runtime, bus.SimulatedRuntime)
     assert list(runtime.variants()) == []
@@ -200,26 +203,26 @@ def machine() -> Iterator[Served]:
     served.close()
 
 
-def test_a_lab_begins_and_ends_with_a_call(machine: Served) -> None:
+def test_a_lab_responds_only_between_begin_and_end(machine: Served) -> None:
     submission = machine.attach()
-    asked = messages.Timing("clock")
-    assert submission.ask(asked) == Failed("REFUSED", "there is no simulated device")
+    message = messages.Timing("clock")
+    assert submission.ask(message) == Failed("REFUSED", "there is no simulated device")
     machine.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.TimerDescription(WORK)), Acknowledged)
-    told = submission.ask(asked)
-    assert isinstance(told, messages.LabResponse)
-    assert told.values == [CLOCK_SECONDS]
+    response = submission.ask(message)
+    assert isinstance(response, messages.LabResponse)
+    assert response.values == [CLOCK_SECONDS]
     assert submission.ask(messages.Timing("sleep", -1.0)) == Failed("REFUSED", "-1.0 s cannot be waited for")
-    ended = machine.ask(messages.EndLab(submission.number, ()), messages.LabReport)
-    assert ended == messages.LabReport([], None, None)
-    assert submission.ask(asked) == Failed("REFUSED", "there is no simulated device")
+    report = machine.ask(messages.EndLab(submission.number, ()), messages.LabReport)
+    assert report == messages.LabReport([], None, None)
+    assert submission.ask(message) == Failed("REFUSED", "there is no simulated device")
 
 
-def test_what_is_no_call_of_a_lab_is_told(machine: Served) -> None:
+def test_a_forged_lab_message_is_reported(machine: Served) -> None:
     submission = machine.attach()
     machine.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.BusDescription(0, 0)), Acknowledged)
     with pytest.raises(ConnectionClosed):
         submission.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.BusDescription(0, 0)))
-    ended = machine.ask(messages.EndLab(submission.number, ()), messages.LabReport)
-    assert ended.failed is not None
-    assert ended.failed.kind == "FORGED"
-    assert ended.spent == bus.RuntimeUsage()
+    report = machine.ask(messages.EndLab(submission.number, ()), messages.LabReport)
+    assert report.failed is not None
+    assert report.failed.kind == "FORGED"
+    assert report.spent == bus.RuntimeUsage()

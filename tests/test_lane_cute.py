@@ -1,6 +1,6 @@
-"""The CuTe lane: what is compiled in, what reaches a launch, and what each misuse says."""
+"""Test the CuTe lane: compilation, launch arguments, the cache, and the message for each misuse."""
 
-# The DSL's kernels are traced, not run: while they are, its names are not what they are declared to be.
+# The DSL traces kernels instead of running them, and during tracing its names differ from their declarations.
 # mypy: disable-error-code="name-defined, union-attr, index, attr-defined"
 
 from __future__ import annotations
@@ -100,13 +100,13 @@ def fetch_rows(src: cute.Tensor, dst: cute.Tensor) -> None:
     fetch_rows_kernel(src, dst).launch(grid=[1, 1, 1], block=[32, 1, 1])
 
 
-# 228,000 bytes of shared memory.
+# 228,000 bytes of shared memory: nearly all that a block of Hopper can use (227 KiB).
 FLOATS = 57_000
 
 
 @cute.kernel
 def share_kernel(atom: cute.CopyAtom, rows: cute.Tensor, out: cute.Tensor, which: cutlass.Int32) -> None:
-    """The four blocks of a cluster fetch a quarter of one row each, for all four."""
+    """Let each of the four blocks of a cluster load a quarter of one row and multicast it to all four."""
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
     rank = cute.arch.block_idx_in_cluster()
@@ -133,7 +133,7 @@ def share_kernel(atom: cute.CopyAtom, rows: cute.Tensor, out: cute.Tensor, which
 
 @cute.jit
 def share(rows: cute.Tensor, out: cute.Tensor, which: cutlass.Int32) -> None:
-    """Each row of out is the row of this number among its four of `rows`; 128 columns."""
+    """Copy the row with the index `which` of each group of four rows to all four rows of out; 128 columns."""
     layout = cute.make_layout((1, 128), stride=(128, 1))
     load = cpasync.CopyBulkTensorTileG2SMulticastOp()
     atom, coordinates = cpasync.make_tiled_tma_atom(load, rows, layout, (1, 128), num_multicast=4)
@@ -143,13 +143,13 @@ def share(rows: cute.Tensor, out: cute.Tensor, which: cutlass.Int32) -> None:
 
 
 @cute.kernel
-def misspelt_kernel(x: cute.Tensor) -> None:
+def misspelled_kernel(x: cute.Tensor) -> None:
     x[0] = missing  # noqa: F821
 
 
 @cute.jit
-def misspelt(x: cute.Tensor) -> None:
-    misspelt_kernel(x).launch(grid=[1, 1, 1], block=[32, 1, 1])
+def misspelled(x: cute.Tensor) -> None:
+    misspelled_kernel(x).launch(grid=[1, 1, 1], block=[32, 1, 1])
 
 
 @cute.jit
@@ -163,14 +163,14 @@ def count_up(out: cute.Tensor, power: cutlass.Constexpr) -> None:
         out[i] = cutlass.Int64(i**power)
 
 
-class Machine:
-    """Stands in for the PTX machine: keeps what it is asked to launch."""
+class FakeMachine:
+    """Replace the PTX machine and record the launches."""
 
     def __init__(self, real: Any) -> None:
         self.real = real
         self.launches: list[dict[str, Any]] = []
 
-    def load(self, ptx: str, source: str | None = None) -> Machine:
+    def load(self, ptx: str, source: str | None = None) -> FakeMachine:
         self.kernels = self.real(ptx, source).kernels
         return self
 
@@ -183,17 +183,18 @@ class Machine:
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    machine = Machine(simt.load)
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMachine]:
+    machine = FakeMachine(simt.load)
     monkeypatch.setattr(backend, "_device", machine)
     lane._program.cache_clear()
     yield machine
     lane._program.cache_clear()
 
 
-def test_launch_gets_grid_block_and_the_bytes_of_each_parameter(machine: Machine) -> None:
-    x, out = torch.zeros(1000), torch.zeros(1000)
-    lane.run(scale, x, out, 2.5, 96)
+def test_a_launch_receives_grid_block_and_the_bytes_of_each_parameter(machine: FakeMachine) -> None:
+    x = torch.zeros(1000)
+    out = torch.zeros(1000)
+    lane.run(scale, x, out, 2.5, 96)  # 96 does not divide 1000, so the grid has ceil(1000 / 96) = 11 blocks
     (launch,) = machine.launches
     assert launch["grid"] == (11, 1, 1)
     assert launch["block"] == (96, 1, 1)
@@ -203,28 +204,31 @@ def test_launch_gets_grid_block_and_the_bytes_of_each_parameter(machine: Machine
     assert struct.unpack("f", factor) == (2.5,)
 
 
-def test_extents_and_strides_of_a_matrix_are_passed_unless_the_stride_is_one(machine: Machine) -> None:
+def test_extents_and_strides_other_than_one_are_passed(machine: FakeMachine) -> None:
     lane.run(fill, torch.zeros(3, 5))
     lane.run(fill, torch.zeros(5, 3).t())
     lane.run(fill, torch.zeros(3, 20)[:, ::4])
+    # The first 8 bytes of an argument are the address of the tensor.
     row_major, column_major, strided = (launch["arguments"][0] for launch in machine.launches)
     assert struct.unpack_from("@2iq", row_major, 8) == (3, 5, 5)
     assert struct.unpack_from("@2iq", column_major, 8) == (3, 5, 3)
     assert struct.unpack_from("@2i2q", strided, 8) == (3, 5, 20, 4)
 
 
-def test_tensors_are_named_after_parameters(machine: Machine) -> None:
-    x, out = torch.zeros(100)[1:10], torch.zeros(100)[20:40:2]
+def test_tensors_are_named_after_parameters(machine: FakeMachine) -> None:
+    x = torch.zeros(100)[1:10]
+    out = torch.zeros(100)[20:40:2]
     lane.run(scale, x, out, 1.0, 32)
     assert [
-        (name, tensor is given) for (name, tensor), given in zip(machine.launches[0]["tensors"], (x, out), strict=True)
+        (name, tensor is argument)
+        for (name, tensor), argument in zip(machine.launches[0]["tensors"], (x, out), strict=True)
     ] == [
         ("x", True),
         ("out", True),
     ]
 
 
-def test_two_kernels_of_one_host_function_are_told_apart(machine: Machine) -> None:
+def test_two_kernels_of_one_host_function_have_their_own_names(machine: FakeMachine) -> None:
     launched: list[frontends.Launched] = []
     with frontends.observe(launched.append):
         lane.run(scale_then_fill, torch.zeros(8), torch.zeros(4, 5))
@@ -233,7 +237,7 @@ def test_two_kernels_of_one_host_function_are_told_apart(machine: Machine) -> No
     assert [launch["grid"] for launch in machine.launches] == [(1, 1, 1), (4, 1, 1)]
 
 
-def test_two_kernels_from_one_function_are_told_apart() -> None:
+def test_two_variants_of_one_kernel_function_are_numbered() -> None:
     x = torch.arange(8.0)
     launched: list[frontends.Launched] = []
     with frontends.observe(launched.append):
@@ -242,7 +246,9 @@ def test_two_kernels_from_one_function_are_told_apart() -> None:
     assert [launch.name for launch in launched] == ["scale_kernel_0", "scale_kernel_1"]
 
 
-def test_a_fault_in_a_launch_comes_through_host_code(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_of_a_launch_propagates_through_host_code(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(name: str, **launch: Any) -> None:
         raise KeyError("from the machine")
 
@@ -251,8 +257,8 @@ def test_a_fault_in_a_launch_comes_through_host_code(machine: Machine, monkeypat
         lane.run(fill, torch.zeros(3, 5))
 
 
-def test_a_kernel_that_the_machine_cannot_compile_is_no_silent_launch(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+def test_a_kernel_that_the_machine_cannot_compile_raises_before_the_launch(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(name: str) -> None:
         raise simt.Unsupported("wgmma", "kernel.py", 7)
@@ -263,7 +269,7 @@ def test_a_kernel_that_the_machine_cannot_compile_is_no_silent_launch(
     assert not machine.launches
 
 
-def test_one_program_serves_every_size_and_another_dtype_gets_its_own(machine: Machine) -> None:
+def test_a_compiled_program_is_reused_for_every_size_and_recompiled_for_another_dtype(machine: FakeMachine) -> None:
     for n in (10, 20, 30):
         lane.run(scale, torch.zeros(n), torch.zeros(n), 1.0, 32)
     assert lane._program.cache_info().currsize == 1
@@ -274,7 +280,8 @@ def test_one_program_serves_every_size_and_another_dtype_gets_its_own(machine: M
 
 
 def test_kernels_run_on_cpu_tensors() -> None:
-    x, out = torch.randn(1000), torch.full((1000,), torch.nan)
+    x = torch.randn(1000)
+    out = torch.full((1000,), torch.nan)
     lane.run(scale, x, out, 3.0, 96)
     assert torch.equal(out, x * 3)
     table = torch.zeros(7, 64)
@@ -285,15 +292,16 @@ def test_kernels_run_on_cpu_tensors() -> None:
     assert table[:, 40:].abs().sum() == 0
 
 
-def test_clusters_tensor_copies_and_the_most_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_with_multicast_and_maximal_shared_memory_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulated_gpu, "_target", SM_90A)
-    rows, out = torch.randn(8, 132)[:, :128], torch.zeros(8, 128)
+    rows = torch.randn(8, 132)[:, :128]
+    out = torch.zeros(8, 128)
     for which in (1, 3):
         lane.run(share, rows, out, which)
         assert torch.equal(out, rows[which::4].repeat_interleave(4, 0))
 
 
-def test_a_write_past_the_end_is_named_by_parameter_and_line() -> None:
+def test_a_write_past_the_end_is_reported_with_parameter_and_line() -> None:
     with pytest.raises(simt.Fault, match=r"writes 4 bytes past the end of out \(33 float32\)") as caught:
         lane.run(scale, torch.zeros(64), torch.zeros(33), 1.0, 32)
     assert caught.value.kind is simt.FaultKind.OUT_OF_BOUNDS
@@ -311,6 +319,7 @@ def test_host_code_without_kernels_runs() -> None:
 
 
 def test_alignment_of_an_address_is_known_up_to_sixteen_bytes() -> None:
+    # 16 bytes are the widest vector access of a thread. The offsets are in elements of 2 bytes.
     base = torch.zeros(64, dtype=torch.bfloat16)
     aligns = [lane.TensorKind.of(base[offset:], "x").align for offset in (0, 1, 2, 4, 8)]
     assert aligns == [16, 2, 4, 8, 16]
@@ -335,7 +344,7 @@ def test_alignment_of_strides_is_known_up_to_sixteen_bytes() -> None:
     assert steps(torch.zeros(7).expand(3, 7)) == (4, 4)
 
 
-def test_a_copy_of_sixteen_bytes_compiles_where_address_and_strides_are_multiples_of_it() -> None:
+def test_a_16_byte_copy_compiles_only_for_aligned_addresses_and_strides() -> None:
     x = torch.arange(32 * 24).view(32, 24).bfloat16()
     for source in (x[:, :8], x[:, 16:]):
         out = torch.zeros(32, 8, dtype=torch.bfloat16)
@@ -346,7 +355,7 @@ def test_a_copy_of_sixteen_bytes_compiles_where_address_and_strides_are_multiple
             lane.run(fetch_rows, source, out)
 
 
-def test_ptx_is_for_the_architecture_asked_for() -> None:
+def test_ptx_is_generated_for_the_requested_architecture() -> None:
     x = torch.zeros(8)
     assert ".target sm_80" in lane.ptx(scale, x, x, 1.0, 32)
     assert ".target sm_90a" in lane.ptx(elect, x, arch="sm_90a")
@@ -355,103 +364,109 @@ def test_ptx_is_for_the_architecture_asked_for() -> None:
 
 
 @pytest.fixture
-def passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The pipelines that the DSL's compiler runs, over an empty cache."""
+def compiled_pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the list of the pipelines that the DSL's compiler runs, starting with an empty cache."""
     monkeypatch.setenv("WARPCHECK_CACHE", str(tmp_path))
-    ran: list[str] = []
-    run = Compiler.compile
+    pipelines: list[str] = []
+    compile_module = Compiler.compile
 
     def compile_and_count(self: Any, module: Any, pipeline: str, *options: Any, **named: Any) -> Any:
-        ran.append(pipeline)
-        return run(self, module, pipeline, *options, **named)
+        pipelines.append(pipeline)
+        return compile_module(self, module, pipeline, *options, **named)
 
     monkeypatch.setattr(Compiler, "compile", compile_and_count)
     lane._program.cache_clear()
-    return ran
+    return pipelines
 
 
-def test_what_was_compiled_once_is_read_from_the_cache_and_runs_alike(passes: list[str]) -> None:
+def test_a_cached_program_is_not_compiled_again_and_runs_identically(compiled_pipelines: list[str]) -> None:
     for factor in (2.0, 3.0):
-        x, out = torch.randn(100), torch.empty(100)
+        x = torch.randn(100)
+        out = torch.empty(100)
         lane.run(scale, x, out, factor, 32)
         assert torch.equal(out, x * factor)
         lane._program.cache_clear()
-    assert len(passes) == 1
+    assert len(compiled_pipelines) == 1
     assert lane.ptx(scale, x, out, 1.0, 32) == lane.ptx(scale, x, out, 1.0, 32)
-    assert len(passes) == 1
+    assert len(compiled_pipelines) == 1
 
 
-def test_a_place_in_the_source_is_looked_at_once_and_told_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[int] = []
+def test_each_source_location_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    lookups: list[int] = []
 
-    def look(frame: FrameType) -> inspect.Traceback:
-        looked.append(frame.f_lineno)
+    def count_lookup(frame: FrameType) -> inspect.Traceback:
+        lookups.append(frame.f_lineno)
         return inspect.getframeinfo(frame)
 
-    def here() -> int:
+    def current_line() -> int:
         return op._fast_frameinfo(sys._getframe(1)).lineno
 
     monkeypatch.setattr(op, "_is_framework_module", op._is_framework_module)
-    monkeypatch.setattr(op, "_fast_frameinfo", look)
+    monkeypatch.setattr(op, "_fast_frameinfo", count_lookup)
     remember_places()
-    first = here.__code__.co_firstlineno
-    found = [
-        here() - first,
-        here() - first,
+    first = current_line.__code__.co_firstlineno
+    lines = [
+        current_line() - first,
+        current_line() - first,
     ]
     for _ in range(2):
-        assert here() - first == found[1] + 3
-    assert (found[1] - found[0], len(looked)) == (1, 3)
+        assert current_line() - first == lines[1] + 3
+    assert (lines[1] - lines[0], len(lookups)) == (1, 3)
 
 
-def test_host_code_without_kernels_is_kept_too(passes: list[str]) -> None:
+def test_host_code_without_kernels_is_cached_too(compiled_pipelines: list[str]) -> None:
     for _ in range(2):
         out = torch.empty(5, dtype=torch.int64)
         lane.run(count_up, out, 2)
         assert out.tolist() == [0, 1, 4, 9, 16]
         lane._program.cache_clear()
-    assert len(passes) == 1
+    assert len(compiled_pipelines) == 1
 
 
-def test_the_cache_tells_programs_and_targets_apart(passes: list[str]) -> None:
+def test_the_cache_distinguishes_programs_and_targets(compiled_pipelines: list[str]) -> None:
     x = torch.zeros(8)
     programs = {lane.ptx(scale, x, x, 1.0, threads, arch=arch) for threads in (32, 64) for arch in ("sm_80", "sm_90a")}
-    assert len(programs) == len(passes) == 4
+    assert len(programs) == len(compiled_pipelines) == 4
 
 
-@pytest.mark.parametrize("damage", [lambda kept: kept[:-1], lambda kept: b"", lambda kept: b"x" * len(kept)])
-def test_a_damaged_cache_costs_a_compilation(passes: list[str], tmp_path: Path, damage: Any) -> None:
+@pytest.mark.parametrize(
+    "damage", [lambda content: content[:-1], lambda content: b"", lambda content: b"x" * len(content)]
+)
+def test_a_damaged_cache_costs_a_compilation(compiled_pipelines: list[str], tmp_path: Path, damage: Any) -> None:
     x = torch.zeros(8)
     first = lane.ptx(scale, x, x, 1.0, 32)
-    (kept,) = (file for file in (tmp_path / "cute").rglob("*") if file.is_file())
-    kept.write_bytes(damage(kept.read_bytes()))
+    (content,) = (file for file in (tmp_path / "cute").rglob("*") if file.is_file())
+    content.write_bytes(damage(content.read_bytes()))
     assert lane.ptx(scale, x, x, 1.0, 32) == first
-    assert len(passes) == 2
+    assert len(compiled_pipelines) == 2
 
 
-def test_code_for_hopper_alone_is_compiled_and_said_not_to_run() -> None:
+def test_code_that_needs_hopper_is_reported_as_unavailable() -> None:
     with pytest.raises(frontends.Unavailable, match="elect compiles for sm_90a but not for sm_80; not run"):
         lane.run(elect, torch.zeros(8))
 
 
-def launch_config(*attributes: int) -> cute_host.LaunchConfig:
-    """Attributes by their numbers, each of clusters of 2 x 1 x 1."""
-    given = [cute_host.Attribute(number, 0, (ctypes.c_uint32 * 16)(2, 1, 1)) for number in attributes]
-    return cute_host.LaunchConfig(attributes=(cute_host.Attribute * len(given))(*given), attribute_count=len(given))
+def create_launch_config(*attributes: int) -> cute_host.LaunchConfig:
+    """Return a launch configuration with these attribute numbers, each with the value 2 x 1 x 1."""
+    launch_attributes = [cute_host.Attribute(number, 0, (ctypes.c_uint32 * 16)(2, 1, 1)) for number in attributes]
+    return cute_host.LaunchConfig(
+        attributes=(cute_host.Attribute * len(launch_attributes))(*launch_attributes),
+        attribute_count=len(launch_attributes),
+    )
 
 
-def test_launch_attributes_are_known_by_their_numbers() -> None:
-    attributes = launch_config(4, 6).parse_attributes()
+def test_launch_attributes_are_parsed_by_their_numbers() -> None:
+    attributes = create_launch_config(4, 6).parse_attributes()
     assert list(attributes) == [4, 6]
     assert attributes[4][:3] == [2, 1, 1]
-    assert launch_config().parse_attributes() == {}
+    assert create_launch_config().parse_attributes() == {}
     with pytest.raises(ValueError, match="invalid argument: launch attribute 99"):
-        launch_config(4, 99).parse_attributes()
+        create_launch_config(4, 99).parse_attributes()
 
 
 def test_a_mistake_in_a_kernel_is_a_compile_error_with_its_line() -> None:
     with pytest.raises(lane.CompileError, match=r"name 'missing' is not defined[\s\S]*test_lane_cute.py:\d+") as caught:
-        lane.run(misspelt, torch.zeros(8))
+        lane.run(misspelled, torch.zeros(8))
     assert "\x1b" not in str(caught.value)
 
 
@@ -476,7 +491,7 @@ def host(x: cute.Tensor):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("shared[0] = shred[0]", "NameError in `host`: name 'shred' is not defined"),
         (
@@ -505,7 +520,9 @@ def host(x: cute.Tensor):
         ("if thread > 7:\n        return", "a kernel cannot return from inside an if or a loop"),
     ],
 )
-def test_mistakes_in_traced_code_are_told_in_a_sentence_with_their_line(tmp_path: Path, line: str, told: str) -> None:
+def test_mistakes_in_traced_code_are_reported_in_a_sentence_with_their_line(
+    tmp_path: Path, line: str, message: str
+) -> None:
     source = MISTAKEN.format(line=line, bits="Int32" if "=bits" in line else "Constexpr")
     file = tmp_path / "mistaken.py"
     file.write_text(source)
@@ -516,16 +533,16 @@ def test_mistakes_in_traced_code_are_told_in_a_sentence_with_their_line(tmp_path
     spec.loader.exec_module(module)
     with pytest.raises(lane.CompileError) as caught:
         lane.run(module.host, torch.zeros(32, 12, dtype=torch.bfloat16))
-    said = classify_exception(caught.value, file)
-    assert said.verdict is Verdict.COMPILE_ERROR
-    assert told in said.cause
-    assert len(said.cause) < 220
-    assert "\n" not in said.cause
-    assert said.file == str(file)
-    assert source.splitlines()[said.line - 1].strip() == line.splitlines()[-1].strip()
+    finding = classify_exception(caught.value, file)
+    assert finding.verdict is Verdict.COMPILE_ERROR
+    assert message in finding.cause
+    assert len(finding.cause) < 220
+    assert "\n" not in finding.cause
+    assert finding.file == str(file)
+    assert source.splitlines()[finding.line - 1].strip() == line.splitlines()[-1].strip()
 
 
-def test_a_stub_stays_a_stub() -> None:
+def test_not_implemented_errors_of_a_stub_propagate() -> None:
     with pytest.raises(NotImplementedError, match="TODO"):
         lane.run(unsolved, torch.zeros(8))
 
@@ -540,7 +557,7 @@ def test_a_stub_stays_a_stub() -> None:
         ((torch.zeros(1).expand(2**31), torch.zeros(8), 1.0, 32), ValueError, "x has 2147483648 elements in a row"),
     ],
 )
-def test_arguments_that_no_kernel_takes(args: tuple[Any, ...], error: type[Exception], message: str) -> None:
+def test_invalid_arguments_are_rejected(args: tuple[Any, ...], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         lane.run(scale, *args)
 
@@ -551,9 +568,10 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an N
 @pytest.mark.gpu
 @needs_gpu
 @pytest.mark.parametrize("offset", [0, 1, 4])
-def test_gpu_and_cpu_give_the_same_bits(offset: int) -> None:
+def test_gpu_and_cpu_results_are_bitwise_equal(offset: int) -> None:
     x = torch.randn(1000 + offset)[offset:]
-    on_cpu, on_gpu = torch.empty(1000), torch.empty(1000, device="cuda")
+    on_cpu = torch.empty(1000)
+    on_gpu = torch.empty(1000, device="cuda")
     lane.run(scale, x, on_cpu, 3.0, 96)
     lane.run(scale, x.cuda(), on_gpu, 3.0, 96)
     assert torch.equal(on_gpu.cpu(), on_cpu)
@@ -561,10 +579,11 @@ def test_gpu_and_cpu_give_the_same_bits(offset: int) -> None:
 
 @pytest.mark.gpu
 @needs_gpu
-def test_clusters_tensor_copies_and_the_most_shared_memory_on_a_gpu() -> None:
+def test_a_cluster_with_multicast_and_maximal_shared_memory_runs_on_a_gpu() -> None:
     if torch.cuda.get_device_capability()[0] != 9:
         pytest.skip("needs a Hopper GPU")
-    rows, out = torch.randn(8, 132, device="cuda")[:, :128], torch.zeros(8, 128, device="cuda")
+    rows = torch.randn(8, 132, device="cuda")[:, :128]
+    out = torch.zeros(8, 128, device="cuda")
     lane.run(share, rows, out, 1)
     assert torch.equal(out, rows[1::4].repeat_interleave(4, 0))
 
@@ -581,10 +600,11 @@ def test_gpu_launches_are_recorded_by_kernel() -> None:
 @pytest.mark.gpu
 @needs_gpu
 def test_launches_go_to_the_current_stream() -> None:
-    x, out = torch.randn(1000, device="cuda"), torch.zeros(1000, device="cuda")
+    x = torch.randn(1000, device="cuda")
+    out = torch.zeros(1000, device="cuda")
     lane.run(scale, x, out.clone(), 2.0, 96)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):  # captures what goes to its own stream, and refuses any other
+    with torch.cuda.graph(graph):  # capture fails on launches to any other stream
         lane.run(scale, x, out, 2.0, 96)
     assert not out.any()
     graph.replay()
@@ -594,31 +614,32 @@ def test_launches_go_to_the_current_stream() -> None:
 
 @pytest.mark.gpu
 @needs_gpu
-def test_host_code_does_not_reach_for_memory_of_a_gpu() -> None:
+def test_host_code_without_kernels_refuses_gpu_tensors() -> None:
     with pytest.raises(ValueError, match=r"count_up.* launches no kernel"):
         lane.run(count_up, torch.empty(5, dtype=torch.int64, device="cuda"), 2)
 
 
 @pytest.mark.gpu
 @needs_gpu
-def test_a_launch_that_the_gpu_refuses_says_so() -> None:
+def test_a_launch_that_the_gpu_refuses_raises() -> None:
     x = torch.zeros(8, device="cuda")
     with pytest.raises(RuntimeError, match="refused the launch: invalid"):
         lane.run(scale, x, x, 1.0, 2048)
 
 
-def test_a_kernel_has_the_name_of_its_function_whatever_its_arguments_are() -> None:
+def test_a_mangled_kernel_name_is_mapped_to_its_function() -> None:
     tiled = "kernel_cutlass_multiply_Rungcolumns128stages4_TiledMMA_ThrLayoutVMNK11_0"
-    other = "kernel_cutlass_multiply_rows_tensorptrf32gmem_0"
-    elsewhere = "kernel_cutlass_fill_tensorptrf32gmem_1"
-    prefixed = "cutlass_tutorial_kernel_cutlass_add_tensorptrf32gmem_0"  # by set_name_prefix
-    mangled, functions = [tiled, other, elsewhere, prefixed], ["multiply", "multiply_rows", "mul", "cutlass", "add"]
+    longer = "kernel_cutlass_multiply_rows_tensorptrf32gmem_0"
+    fill_name = "kernel_cutlass_fill_tensorptrf32gmem_1"
+    prefixed = "cutlass_tutorial_kernel_cutlass_add_tensorptrf32gmem_0"  # the prefix comes from set_name_prefix
+    mangled = [tiled, longer, fill_name, prefixed]
+    functions = ["multiply", "multiply_rows", "mul", "cutlass", "add"]
     names = cute_host._plain_names(mangled, functions)
-    assert names == {tiled: "multiply", other: "multiply_rows", elsewhere: "fill", prefixed: "add"}
+    assert names == {tiled: "multiply", longer: "multiply_rows", fill_name: "fill", prefixed: "add"}
 
 
 class Scale:
-    """A host as CUTLASS's examples have it."""
+    """Define host functions as methods, as CUTLASS's examples do."""
 
     @cute.kernel
     def kernel(self, x: cute.Tensor) -> None:
@@ -634,6 +655,6 @@ class Scale:
 
 
 @pytest.mark.parametrize("host", [Scale(), Scale().fill], ids=["object", "method"])
-def test_objects_and_methods_are_hosts(machine: Machine, host: Any) -> None:
+def test_objects_and_methods_can_be_host_functions(machine: FakeMachine, host: Any) -> None:
     lane.run(host, torch.zeros(32))
     assert [launch["name"] for launch in machine.launches] == ["kernel"]

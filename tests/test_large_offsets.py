@@ -1,4 +1,4 @@
-"""A case that no memory holds: what it finds, and that no host can hide it."""
+"""Test the grading of large offsets: cases beyond 2^31 elements, which run without memory for their tensors."""
 
 from __future__ import annotations
 
@@ -86,24 +86,27 @@ def vector_add(x, y):
     return out
 """
 
-RIGHT, WRONG = 'launch("right")', 'launch("wrong")'
+RIGHT = 'launch("right")'
+WRONG = 'launch("wrong")'
 
 
-def judged(folder: Path, body: str) -> tuple[list[tuple[Verdict, str, int]], tuple[str, ...]]:
-    """Verdict, cause and line of the far case where it fails, and what could not be said."""
+def grade_large_offsets(folder: Path, body: str) -> tuple[list[tuple[Verdict, str, int]], tuple[str, ...]]:
+    """Return the verdict, cause, and line of each large-offset case that fails, and the limitations of the check."""
     (folder / "submission.cu").write_text(KERNELS)
     (folder / "submission.py").write_text(SUBMISSION.format(body=body))
     job = grade.Job.create(registry.find("vector_add"), folder / "submission.py", device="cpu")
     with grade.Session(job) as session:
         session.workers.copy_submission()
-        one = session.workers.runner(session.plan.grader.setup)
+        worker = session.workers.runner(session.plan.grader.setup)
         try:
-            graded, unsaid = large_offsets.grade_large_offsets(job, one, 1)
+            case_results, limitations = large_offsets.grade_large_offsets(job, worker, 1)
         finally:
-            one.close()
-    failed = [one.result for one in graded if not one.result.verdict.passed]
-    assert failed or unsaid or [one.result.case for one in graded] == list(job.exercise.far), "a pass is told, too"
-    return [(result.verdict, result.cause, result.line) for result in failed], unsaid
+            worker.close()
+    failed = [case_result.result for case_result in case_results if not case_result.result.verdict.passed]
+    assert (
+        failed or limitations or [case_result.result.case for case_result in case_results] == list(job.exercise.far)
+    ), "a case that passes must be reported, too"
+    return [(result.verdict, result.cause, result.line) for result in failed], limitations
 
 
 @pytest.mark.parametrize(
@@ -130,12 +133,12 @@ def judged(folder: Path, body: str) -> tuple[list[tuple[Verdict, str, int]], tup
         "tiles in a winding order",
     ],
 )
-def test_offsets_in_64_bits_pass(tmp_path: Path, body: str) -> None:
-    assert judged(tmp_path, body) == ([], ())
+def test_64_bit_offsets_pass(tmp_path: Path, body: str) -> None:
+    assert grade_large_offsets(tmp_path, body) == ([], ())
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "advice"),
     [
         ("long long i = blockIdx.x * blockDim.x + threadIdx.x;", "write (long long)blockIdx.x * blockDim.x"),
         ("i += gridDim.x*blockDim.x", "gridDim.x * blockDim.x is multiplied in 32 bits"),
@@ -145,11 +148,11 @@ def test_offsets_in_64_bits_pass(tmp_path: Path, body: str) -> None:
         ("program = tl.program_id(0).to(tl.int64)", ""),
     ],
 )
-def test_the_product_that_is_too_narrow_is_named(source: str, said: str, tmp_path: Path) -> None:
+def test_the_advice_names_the_32_bit_multiplication(source: str, advice: str, tmp_path: Path) -> None:
     file = tmp_path / "k.cu"
     file.write_text(source)
-    assert said in large_offsets._advise(file)
-    assert bool(said) == bool(large_offsets._advise(file))
+    assert advice in large_offsets._advise(file)
+    assert bool(advice) == bool(large_offsets._advise(file))
 
 
 @pytest.mark.parametrize(
@@ -164,55 +167,57 @@ def test_the_product_that_is_too_narrow_is_named(source: str, said: str, tmp_pat
     ],
     ids=["plain", "tried again", "hangs", "dies", "goes on launching", "hoards"],
 )
-def test_a_host_cannot_hide_what_a_kernel_did(tmp_path: Path, body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_code_cannot_hide_an_out_of_bounds_access(
+    tmp_path: Path, body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(runner, "CASE_SECONDS", 3.0)
-    (found,), unsaid = judged(tmp_path, body)
-    assert found[0] is Verdict.OUT_OF_BOUNDS
-    assert "before the beginning of" in found[1]
-    assert "; is an offset past 2^31 computed in 32 bits? blockIdx.x * blockDim.x is multiplied" in found[1]
-    assert found[2] == KERNELS[: KERNELS.index("const int i")].count("\n") + 2
-    assert unsaid == ()
+    (failure,), limitations = grade_large_offsets(tmp_path, body)
+    assert failure[0] is Verdict.OUT_OF_BOUNDS
+    assert "before the beginning of" in failure[1]
+    assert "; is an offset past 2^31 computed in 32 bits? blockIdx.x * blockDim.x is multiplied" in failure[1]
+    assert failure[2] == KERNELS[: KERNELS.index("const int i")].count("\n") + 2
+    assert limitations == ()
 
 
-def test_a_stride_over_the_grid_is_followed_to_the_end_of_an_int(tmp_path: Path) -> None:
-    (found,), _ = judged(tmp_path, 'kernel("striding")[8192, 1024](x, y, out, n)')
-    assert found[0] is Verdict.OUT_OF_BOUNDS
-    assert found[2] == KERNELS[: KERNELS.index("for (int i")].count("\n") + 1
+def test_a_grid_stride_loop_is_checked_up_to_the_overflow_of_its_index(tmp_path: Path) -> None:
+    (failure,), _ = grade_large_offsets(tmp_path, 'kernel("striding")[8192, 1024](x, y, out, n)')
+    assert failure[0] is Verdict.OUT_OF_BOUNDS
+    assert failure[2] == KERNELS[: KERNELS.index("for (int i")].count("\n") + 1
 
 
 @pytest.mark.parametrize(("name", "bits"), [("striding", 31), ("unsigned_striding", 32)])
-def test_an_index_that_a_sample_never_sees_overflow_is_found_by_its_loop(tmp_path: Path, name: str, bits: int) -> None:
-    """32 blocks: each thread passes the loop half a million times."""
-    (found,), unsaid = judged(tmp_path, f'kernel("{name}")[32, 256](x, y, out, n)')
-    assert found[0] is Verdict.OUT_OF_BOUNDS
-    assert found[1].startswith("the index of this loop has 32 bits, and its end is 4,")
-    assert "write (long long)" in found[1]
-    assert KERNELS.splitlines()[found[2] - 1].lstrip().startswith("for (int" if bits == 31 else "for (unsigned")
-    assert unsaid == ()
+def test_a_32_bit_loop_index_is_found_without_running_all_iterations(tmp_path: Path, name: str, bits: int) -> None:
+    """With 32 blocks, each thread runs half a million iterations before its index overflows."""
+    (failure,), limitations = grade_large_offsets(tmp_path, f'kernel("{name}")[32, 256](x, y, out, n)')
+    assert failure[0] is Verdict.OUT_OF_BOUNDS
+    assert failure[1].startswith("the index of this loop has 32 bits, and its end is 4,")
+    assert "write (long long)" in failure[1]
+    assert KERNELS.splitlines()[failure[2] - 1].lstrip().startswith("for (int" if bits == 31 else "for (unsigned")
+    assert limitations == ()
 
 
-def test_a_few_threads_with_an_index_of_64_bits_pass(tmp_path: Path) -> None:
+def test_long_loops_without_overflow_pass(tmp_path: Path) -> None:
     for name in ("striding_far", "striding_part"):
-        assert judged(tmp_path, f'kernel("{name}")[32, 256](x, y, out, n)')[0] == []
+        assert grade_large_offsets(tmp_path, f'kernel("{name}")[32, 256](x, y, out, n)')[0] == []
 
 
 @pytest.mark.parametrize(
-    ("body", "verdict", "said"),
+    ("body", "verdict", "message"),
     [
         ("pass", Verdict.NOT_YOUR_KERNEL, "vector_add launched no kernel"),
         ("assert n < 2**31", Verdict.CRASHED, "AssertionError"),
         ('kernel("right")[1, 256](x, y, out, None)', Verdict.CRASHED, "takes an integer"),
     ],
 )
-def test_a_host_that_gives_up_fails(tmp_path: Path, body: str, verdict: Verdict, said: str) -> None:
-    (found,), unsaid = judged(tmp_path, body)
-    assert found[0] is verdict
-    assert said in found[1]
-    assert unsaid == ()
+def test_host_code_that_launches_nothing_valid_fails(tmp_path: Path, body: str, verdict: Verdict, message: str) -> None:
+    (failure,), limitations = grade_large_offsets(tmp_path, body)
+    assert failure[0] is verdict
+    assert message in failure[1]
+    assert limitations == ()
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ("time.sleep(600)", "no answer within 2 s"),
         ("x + y", "out of memory"),
@@ -220,12 +225,14 @@ def test_a_host_that_gives_up_fails(tmp_path: Path, body: str, verdict: Verdict,
         ("x[0] = 1.0", "SIGSEGV"),
     ],
 )
-def test_what_cannot_be_said_is_told(tmp_path: Path, body: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "CASE_SECONDS", 2.0 if "no answer" in said else PATIENCE)
-    found, (unsaid,) = judged(tmp_path, body)
-    assert found == []
-    assert unsaid.startswith("offsets past 2^31: ")
-    assert said in unsaid
+def test_an_inconclusive_check_is_reported_as_a_limitation(
+    tmp_path: Path, body: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "CASE_SECONDS", 2.0 if "no answer" in message else PATIENCE)
+    failures, (limitation,) = grade_large_offsets(tmp_path, body)
+    assert failures == []
+    assert limitation.startswith("offsets past 2^31: ")
+    assert message in limitation
 
 
 @pytest.mark.parametrize(
@@ -237,20 +244,24 @@ def test_what_cannot_be_said_is_told(tmp_path: Path, body: str, said: str, monke
         ((10, 8, 1), [67, 0, 1, 8, 9, 10, 11, 18, 19, 60, 61, 68, 69, 70, 71, 78, 79]),
     ],
 )
-def test_the_sample_begins_at_three_quarters_and_has_the_corners(grid: tuple[int, int, int], blocks: list[int]) -> None:
+def test_the_sampled_blocks_start_at_three_quarters_of_the_grid_and_include_its_corners(
+    grid: tuple[int, int, int], blocks: list[int]
+) -> None:
     assert device_offsets.sample(grid) == blocks
 
 
-def test_kernels_that_take_any_size_have_a_far_case() -> None:
+def test_kernels_without_a_size_limit_have_a_large_offset_case() -> None:
     exercises = {item.name: registry.load(item) for item in registry.exercises()}
-    without = {name for name, one in exercises.items() if one.is_kernel and one.vary and not one.far}
+    without = {
+        name for name, exercise in exercises.items() if exercise.is_kernel and exercise.vary and not exercise.far
+    }
     assert without == {
         "custom_operator",  # fewer than 2**31 elements, and the statement says so
         "divergence",  # n has 32 bits, and the statement says so
         "hello_grid",  # its output counts threads in int32
         "host_program",  # n has 32 bits, and the statement says so
         "histogram",  # its counts are int32, and no bin may count that many
-        "vector_add_triton",  # as Triton's tutorials, with the type of program_id, and the statement says so
+        "vector_add_triton",  # int32 program_id as in Triton's tutorials, and the statement says so
         "matrix_add_triton",
         "matmul_persistent",  # fewer than 2**31 elements, and the statement says so
         "swiglu",
@@ -282,31 +293,31 @@ def test_kernels_that_take_any_size_have_a_far_case() -> None:
     }, "give the problem far cases, or state the largest size and add the exercise here, with the reason"
 
 
-def test_each_matrix_of_a_problem_is_far_in_one_of_its_cases() -> None:
-    """A side of a matrix multiplies an index: there 32 bits overflow, whichever matrix it is.
+def test_each_matrix_of_a_problem_exceeds_32_bit_offsets_in_some_case() -> None:
+    """An index is multiplied by the row length of its matrix, so the product can overflow for each of the matrices.
 
-    Scales of blocks are far smaller than the matrix that they belong to, and never get there.
+    Block scales are exempt: they are much smaller than their matrix and never exceed 32-bit offsets.
     """
     exercises = [registry.load(item) for item in registry.exercises()]
-    twists = [twist.exercise for twist in registry.load_checkpoint("1_architecture").variants]
-    for exercise in (one for one in (*exercises, *twists) if one.far):
-        drawn = [
-            [one for one in exercise.inputs(torch.Generator(), **case) if isinstance(one, torch.Tensor)]
+    variants = [variant.exercise for variant in registry.load_checkpoint("1_architecture").variants]
+    for exercise in (exercise for exercise in (*exercises, *variants) if exercise.far):
+        tensors_of_cases = [
+            [tensor for tensor in exercise.inputs(torch.Generator(), **case) if isinstance(tensor, torch.Tensor)]
             for case in exercise.far
         ]
-        most = max(tensor.numel() for tensors in drawn for tensor in tensors)
-        for number, same in enumerate(zip(*drawn, strict=True)):
-            if same[0].ndim > 1 and 64 * max(one.numel() for one in same) > most:
-                assert max(one.numel() for one in same) > 1 << 32, (exercise.entry, number)
+        max_elements = max(tensor.numel() for tensors in tensors_of_cases for tensor in tensors)
+        for number, versions in enumerate(zip(*tensors_of_cases, strict=True)):
+            if versions[0].ndim > 1 and 64 * max(tensor.numel() for tensor in versions) > max_elements:
+                assert max(tensor.numel() for tensor in versions) > 1 << 32, (exercise.entry, number)
 
 
-def test_a_span_reads_as_zeros_and_takes_no_memory() -> None:
+def test_a_reserved_span_reads_as_zeros() -> None:
     span = reserve_readonly(1 << 40)
     assert span.shape == (1 << 40,)
     assert [int(span[at]) for at in (0, 1 << 39, -1)] == [0, 0, 0]
 
 
-def test_a_far_case_has_the_arguments_of_the_others() -> None:
+def test_a_large_offset_case_has_the_arguments_of_the_cases() -> None:
     with pytest.raises(DeclarationError, match="far: n=5 does not have the arguments rows, columns, dtype"):
         Problem(
             inputs=softmax.inputs,
@@ -318,7 +329,7 @@ def test_a_far_case_has_the_arguments_of_the_others() -> None:
         )
 
 
-def test_inputs_of_a_far_case_are_shapes_alone() -> None:
+def test_inputs_of_a_large_offset_case_are_meta_tensors() -> None:
     (far_case,) = vector_add.PROBLEM.far
     x, y = vector_add.PROBLEM.inputs(torch.Generator(), **far_case)
     assert x.is_meta
@@ -326,8 +337,8 @@ def test_inputs_of_a_far_case_are_shapes_alone() -> None:
     assert x.numel() == y.numel() > 1 << 32
 
 
-def test_drawing_far_inputs_does_not_import_pytorchs_compiler() -> None:
-    """It takes a second and Triton along, whose objects are told as leaked when a process that graded ends."""
+def test_generating_large_offset_inputs_does_not_import_torch_dynamo() -> None:
+    """Importing torch._dynamo takes a second and imports Triton, which reports leaked objects when the grader exits."""
     code = (
         "import sys, torch; from kernelpath.course import registry;"
         "found = [registry.load(item) for item in registry.exercises()];"
@@ -339,16 +350,16 @@ def test_drawing_far_inputs_does_not_import_pytorchs_compiler() -> None:
 
 
 @pytest.mark.parametrize("launch", ['kernel("walking")[1, 256]', 'kernel("striding_far")[32, 256]'])
-def test_what_a_launch_did_not_get_to_is_told(tmp_path: Path, launch: str) -> None:
-    found, (unsaid,) = judged(tmp_path, f"{launch}(x, y, out, n)")
-    assert found == []
-    assert unsaid.startswith("offsets past 2^31: no block got past element 2^31 of out, x, y with the instructions")
+def test_a_launch_that_reaches_no_large_offset_is_reported_as_a_limitation(tmp_path: Path, launch: str) -> None:
+    failures, (limitation,) = grade_large_offsets(tmp_path, f"{launch}(x, y, out, n)")
+    assert failures == []
+    assert limitation.startswith("offsets past 2^31: no block got past element 2^31 of out, x, y with the instructions")
 
 
 @pytest.mark.parametrize("blocks", ["4096", "min(65535, (n + 255) // 256)"])
-def test_a_grid_of_constant_size_is_found(tmp_path: Path, blocks: str) -> None:
-    (found,), unsaid = judged(tmp_path, f'kernel("right")[{blocks}, 256](x, y, out, n)')
-    assert found[0] is Verdict.NOT_WRITTEN
-    assert found[1].startswith("of 4,294,967,363 elements of out no block gets past number 1")
-    assert found[1].endswith("Does the grid grow with the size?")
-    assert unsaid == ()
+def test_a_grid_of_constant_size_fails(tmp_path: Path, blocks: str) -> None:
+    (failure,), limitations = grade_large_offsets(tmp_path, f'kernel("right")[{blocks}, 256](x, y, out, n)')
+    assert failure[0] is Verdict.NOT_WRITTEN
+    assert failure[1].startswith("of 4,294,967,363 elements of out no block gets past number 1")
+    assert failure[1].endswith("Does the grid grow with the size?")
+    assert limitations == ()

@@ -1,4 +1,4 @@
-"""benchmarks/latency.py: the parts that need no GPU."""
+"""Test the parts of benchmarks/latency.py that need no GPU."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ sys.path.insert(0, "benchmarks")
 import latency
 
 
-def test_a_chain_passes_the_output_on() -> None:
+def test_each_layer_of_a_chain_reads_the_output_of_the_previous_one() -> None:
     inputs = latency.layers("cpu", heads=1, tokens=3, count=3)
     x = inputs[0][0]
-    for _, *others in inputs:
-        x = decoder_attention.library(x, *others)
+    for _, *parameters in inputs:
+        x = decoder_attention.library(x, *parameters)
     torch.testing.assert_close(latency.chain(decoder_attention.library, inputs)(), x)
 
 
@@ -31,7 +31,7 @@ def test_the_reference_kernel_agrees_with_the_operators() -> None:
         latency.check_agreement({name: latency.chain(layer, inputs)() for name, layer in layers.items()})
 
 
-def test_other_results_are_an_error() -> None:
+def test_results_that_disagree_are_an_error() -> None:
     right = torch.randn(64, generator=torch.Generator().manual_seed(1))
     latency.check_agreement({"first": right, "second": right + 0.01 * right.roll(1)})
     for wrong in (right + 0.1 * right.roll(1), torch.full_like(right, float("nan"))):
@@ -39,7 +39,7 @@ def test_other_results_are_an_error() -> None:
             latency.check_agreement({"first": right, "second": wrong})
 
 
-def test_each_step_is_timed_to_its_end() -> None:
+def test_each_step_is_timed_until_synchronization() -> None:
     log: list[str] = []
     ticks = itertools.count(step=2_500)
 
@@ -53,5 +53,5 @@ def test_each_step_is_timed_to_its_end() -> None:
     assert log == warm_up + ["clock", "step", "synchronize", "clock"] * 3
 
 
-def test_the_summary() -> None:
+def test_the_summary_has_the_median_and_the_percentiles() -> None:
     assert latency.summarize([float(value) for value in range(101)]) == {"p01": 1.0, "median": 50.0, "p99": 99.0}

@@ -1,4 +1,4 @@
-"""What a GPU ran is compared with what the PTX machine ran: from a profiler's trace, without a GPU."""
+"""Test the comparison of the launches in a profiler's trace with those of the PTX machine, without a GPU."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ ADD = LaunchEntry(
 ADDED = GpuLaunch("void vector_add<float>(float const*, float const*, float*, int)", (132, 1, 1), (256, 1, 1), 1024)
 
 
-def event(name: str, correlation: int, grid: tuple[int, ...] = (132, 1, 1), shared: int = 1024) -> dict[str, object]:
-    """A kernel as Kineto writes it."""
+def kernel_event(
+    name: str, correlation: int, grid: tuple[int, ...] = (132, 1, 1), shared: int = 1024
+) -> dict[str, object]:
+    """Return the trace event of a kernel as Kineto writes it."""
     return {
         "ph": "X",
         "cat": "kernel",
@@ -65,23 +67,23 @@ def event(name: str, correlation: int, grid: tuple[int, ...] = (132, 1, 1), shar
 
 
 def trace(*events: dict[str, object]) -> bytes:
-    others: list[dict[str, object]] = [
+    other_events: list[dict[str, object]] = [
         {"ph": "M", "name": "process_name", "ts": 1.5, "pid": 1, "tid": 0, "args": {"name": "python"}},
         {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 1.5, "args": {"cbid": 211}},
         {"ph": "X", "cat": "gpu_memset", "name": "Memset (Device)", "ts": 1.5, "args": {"bytes": 4, "correlation": 3}},
         {"ph": "i", "name": "Record Window End", "ts": 2.5, "s": "g"},
     ]
-    return json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": [*others, *events]}).encode()
+    return json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": [*other_events, *events]}).encode()
 
 
-def test_a_trace_tells_kernels_in_the_order_of_their_launches() -> None:
+def test_a_trace_lists_kernels_in_launch_order() -> None:
     fill = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int)"
-    found = parse_trace(trace(event("second", 9), event(fill, 2), event(ADDED.name, 5)))
-    assert [one.name for one in found] == [fill, ADDED.name, "second"]
-    assert found[1] == ADDED
+    gpu_launches = parse_trace(trace(kernel_event("second", 9), kernel_event(fill, 2), kernel_event(ADDED.name, 5)))
+    assert [gpu_launch.name for gpu_launch in gpu_launches] == [fill, ADDED.name, "second"]
+    assert gpu_launches[1] == ADDED
 
 
-def test_names_are_the_same_mangled_and_read() -> None:
+def test_kernel_names_are_demangled() -> None:
     assert launches.demangle(ADD.kernel) == ADDED.name
     assert launches.demangle(ADDED.name) == ADDED.name
     assert launches.demangle("add_kernel") == "add_kernel"
@@ -99,13 +101,13 @@ def test_names_are_the_same_mangled_and_read() -> None:
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_trace_is_said_to_be_none(text: bytes) -> None:
+def test_malformed_traces_are_rejected(text: bytes) -> None:
     with pytest.raises(InvalidTrace):
         parse_trace(text)
 
 
 @pytest.mark.parametrize(
-    ("gpu", "said"),
+    ("gpu", "message"),
     [
         ((ADDED,), ""),
         ((msgspec.structs.replace(ADDED, shared=1024 + 4224),), ""),
@@ -118,39 +120,39 @@ def test_what_is_no_trace_is_said_to_be_none(text: bytes) -> None:
         ((msgspec.structs.replace(ADDED, name="void vector_add<double>(double const*)"),), "vector_add<double>"),
     ],
 )
-def test_the_first_launch_that_differs_is_named(gpu: tuple[GpuLaunch, ...], said: str) -> None:
+def test_the_finding_names_the_first_launch_that_differs(gpu: tuple[GpuLaunch, ...], message: str) -> None:
     finding = compare_with_machine(gpu, [ADD], "cuda")
-    assert (finding is None) == (said == "")
+    assert (finding is None) == (message == "")
     if finding is not None:
         assert finding.verdict is Verdict.NOT_YOUR_KERNEL
-        assert said in finding.cause
-        other_grid = [one for one in gpu if one.grid != ADDED.grid]
+        assert message in finding.cause
+        other_grid = [gpu_launch for gpu_launch in gpu if gpu_launch.grid != ADDED.grid]
         assert ("get_device_properties" in finding.cause) == bool(other_grid)
 
 
-def test_what_torch_launches_to_fill_memory_is_left_out() -> None:
+def test_fill_kernels_of_torch_are_ignored() -> None:
     fill = msgspec.structs.replace(ADDED, name="void at::native::vectorized_elementwise_kernel<4>(int)")
     assert compare_with_machine([fill, ADDED], [ADD], "cuda") is None
 
 
-def test_a_kernel_may_stand_in_a_namespace_of_torchs() -> None:
-    here = msgspec.structs.replace(ADDED, name="at::add(float*)")
-    assert compare_with_machine([here], [msgspec.structs.replace(ADD, kernel="_ZN2at3addEPf")], "cuda") is None
+def test_a_kernel_of_the_submission_may_be_in_a_namespace_of_torch() -> None:
+    gpu_launch = msgspec.structs.replace(ADDED, name="at::add(float*)")
+    assert compare_with_machine([gpu_launch], [msgspec.structs.replace(ADD, kernel="_ZN2at3addEPf")], "cuda") is None
 
 
-def test_a_python_compiler_makes_more_of_a_name() -> None:
-    here = msgspec.structs.replace(ADDED, name="kernel_cutlass_copy_kernel_tensorptrf32_0")
-    note = msgspec.structs.replace(ADD, kernel="copy_kernel")
-    assert compare_with_machine([here], [note], "cute") is None
-    assert compare_with_machine([here], [note], "cuda") is not None
-    assert compare_with_machine([here], [msgspec.structs.replace(note, kernel="add_kernel")], "cute") is not None
+def test_names_mangled_by_python_compilers_match() -> None:
+    gpu_launch = msgspec.structs.replace(ADDED, name="kernel_cutlass_copy_kernel_tensorptrf32_0")
+    entry = msgspec.structs.replace(ADD, kernel="copy_kernel")
+    assert compare_with_machine([gpu_launch], [entry], "cute") is None
+    assert compare_with_machine([gpu_launch], [entry], "cuda") is not None
+    assert compare_with_machine([gpu_launch], [msgspec.structs.replace(entry, kernel="add_kernel")], "cute") is not None
 
 
-def test_a_compilers_shared_memory_is_its_own() -> None:
+def test_shared_memory_chosen_by_triton_is_not_compared() -> None:
     assert compare_with_machine([msgspec.structs.replace(ADDED, shared=0)], [ADD], "triton") is None
 
 
-# Against the machine itself: a submission whose configuration, or whose grid, follows from what a GPU has decided
+# The following tests run the PTX machine. The configuration or the grid of these submissions depends on the GPU.
 
 HEAD = """
 import torch
@@ -209,14 +211,14 @@ CASE = {"n": 10_000, "offset": 0}
 SMALL = {"n": 33, "offset": 1}
 
 
-class Machine:
-    """The machine beside a GPU that there is not, for a submission to vector_add_triton."""
+class ShadowRunner:
+    """Run submissions to vector_add_triton on the PTX machine as the shadow of a simulated GPU."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._open: list[tuple[CpuShadow, Workers]] = []
 
-    def run(self, source: str, *others: Case) -> CpuShadow:
+    def run(self, source: str, *smaller_cases: Case) -> CpuShadow:
         file = self._folder / "submission.py"
         file.write_text(source)
         item = registry.find("vector_add_triton")
@@ -224,63 +226,63 @@ class Machine:
         job = Job(item, exercise, file, "cuda", SM_80, item.root)
         workers = Workers(job)
         workers.copy_submission()
-        beside = CpuShadow(job, workers, seed=1)
-        self._open.append((beside, workers))
-        beside.start(CASE, others)
-        return beside
+        shadow = CpuShadow(job, workers, seed=1)
+        self._open.append((shadow, workers))
+        shadow.start(CASE, smaller_cases)
+        return shadow
 
     def close(self) -> None:
-        for beside, workers in self._open:
-            beside.close()
+        for shadow, workers in self._open:
+            shadow.close()
             workers.close()
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShadowRunner]:
     monkeypatch.setattr(gpu, "properties", lambda: {"name": "a GPU", "multi_processor_count": 132})
-    made = Machine(tmp_path)
-    yield made
-    made.close()
+    runner = ShadowRunner(tmp_path)
+    yield runner
+    runner.close()
 
 
-def profiled(grid: int, *tuned: Tuned) -> messages.ProfileResult:
-    args = event("add", 1, (grid, 1, 1))["args"]
+def profile_result(grid: int, *tuned: Tuned) -> messages.ProfileResult:
+    args = kernel_event("add", 1, (grid, 1, 1))["args"]
     assert isinstance(args, dict)
-    seen = {**event("add", 1, (grid, 1, 1)), "args": {**args, "block": [128, 1, 1]}}
+    gpu_event = {**kernel_event("add", 1, (grid, 1, 1)), "args": {**args, "block": [128, 1, 1]}}
     return messages.ProfileResult(
-        secret="", kernels={"add": 1e-6}, launches=["add"], trace=trace(seen), chosen=Chosen(tuned), workspace=0
+        secret="", kernels={"add": 1e-6}, launches=["add"], trace=trace(gpu_event), chosen=Chosen(tuned), workspace=0
     )
 
 
-def of_block(block: int) -> Tuned:
-    """What Triton on a GPU tells of having chosen this block for CASE."""
+def tuned_block(block: int) -> Tuned:
+    """Return the record of Triton's autotuner after it chose this block size for CASE on a GPU."""
     key = repr((CASE["n"], *["torch.float32"] * 3))
     return Tuned("add", key, str(triton.Config({"BLOCK": block})))
 
 
 @pytest.mark.parametrize(("block", "grid"), [(256, 40), (512, 20), (1024, 10)])
-def test_an_autotuned_kernel_runs_as_the_gpu_chose(machine: Machine, block: int, grid: int) -> None:
-    beside = machine.run(AUTOTUNED, SMALL)
-    assert beside.check_gpu_launches(profiled(grid, of_block(block))) is None
-    observation, finding = beside.wait_for_counters()
+def test_the_machine_uses_the_configuration_that_the_gpu_chose(machine: ShadowRunner, block: int, grid: int) -> None:
+    shadow = machine.run(AUTOTUNED, SMALL)
+    assert shadow.check_gpu_launches(profile_result(grid, tuned_block(block))) is None
+    observation, finding = shadow.wait_for_counters()
     assert finding is None
     assert observation is not None
     assert observation.outputs[0].numel() == 10_000
     assert observation.traffic
 
 
-def test_a_configuration_excuses_no_other_grid(machine: Machine) -> None:
-    finding = machine.run(AUTOTUNED).check_gpu_launches(profiled(41, of_block(256)))
+def test_a_chosen_configuration_does_not_excuse_another_grid(machine: ShadowRunner) -> None:
+    finding = machine.run(AUTOTUNED).check_gpu_launches(profile_result(41, tuned_block(256)))
     assert finding is not None
     assert finding.verdict is Verdict.NOT_YOUR_KERNEL
     assert "add with grid (41, 1, 1)" in finding.cause
 
 
-def test_a_grid_may_follow_from_the_gpus_multiprocessors(machine: Machine) -> None:
-    assert machine.run(PERSISTENT).check_gpu_launches(profiled(2 * 132)) is None
+def test_the_grid_may_depend_on_the_number_of_multiprocessors(machine: ShadowRunner) -> None:
+    assert machine.run(PERSISTENT).check_gpu_launches(profile_result(2 * 132)) is None
 
 
-def test_a_fault_of_another_case_than_the_largest_is_told_with_it(machine: Machine) -> None:
+def test_a_fault_in_a_smaller_case_is_reported_with_the_case(machine: ShadowRunner) -> None:
     _, finding = machine.run(WITHOUT_MASK, SMALL).wait_for_counters()
     assert finding is not None
     assert finding.verdict is Verdict.OUT_OF_BOUNDS

@@ -1,4 +1,4 @@
-"""Lessons: what is shown equals what was written, and whatever is wrong is named with its line."""
+"""Test the parser of lessons: it returns the text as written and reports each mistake with its line."""
 
 from __future__ import annotations
 
@@ -73,36 +73,36 @@ The end.
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    written = tmp_path / "w07a_softmax.md"
-    written.write_text(LESSON)
-    return written
+    file = tmp_path / "w07a_softmax.md"
+    file.write_text(LESSON)
+    return file
 
 
-def test_prose_is_shown_without_its_wrapping_and_escapes(path: Path) -> None:
-    read = lesson.read(path)
-    assert read.hints == (
+def test_prose_is_parsed_without_line_breaks_and_escapes(path: Path) -> None:
+    parsed = lesson.read(path)
+    assert parsed.hints == (
         "A paragraph that is wrapped `in   code` and __shared__ escaped.\n\nA second one.",
         "First this:\n\n```\n## not a heading\n\n    int i = 0;\n```",
         "`a\\_b` keeps its backslash.",
     )
-    assert read.explain == "The end."
+    assert parsed.explain == "The end."
 
 
 def test_questions_are_predictions_choices_and_numbers(path: Path) -> None:
-    predicted, chosen, counted = lesson.read(path).questions
-    assert (predicted.ask, predicted.answer, predicted.tolerance) == ("How many? In bytes.", 201.3, 0.02)
-    assert predicted.why == "Because.\n\nIt has a second paragraph."
-    assert [question.predict for question in (predicted, chosen, counted)] == [True, False, False]
-    assert chosen.choices == ("the first, which is long", "2 * 3", "-inf")
-    assert chosen.answer == "2 * 3"
-    assert chosen.reasons == ("", "", "It is less than every * number.")
-    reasons = [chosen.reason_against(answer) for answer in (*chosen.choices, "another", 3.0)]
-    assert reasons == [*chosen.reasons, "", ""]
-    assert (counted.answer, counted.tolerance, counted.choices) == (1024, 0.0, ())
+    prediction, choice, number = lesson.read(path).questions
+    assert (prediction.ask, prediction.answer, prediction.tolerance) == ("How many? In bytes.", 201.3, 0.02)
+    assert prediction.why == "Because.\n\nIt has a second paragraph."
+    assert [question.predict for question in (prediction, choice, number)] == [True, False, False]
+    assert choice.choices == ("the first, which is long", "2 * 3", "-inf")
+    assert choice.answer == "2 * 3"
+    assert choice.reasons == ("", "", "It is less than every * number.")
+    reasons = [choice.reason_against(answer) for answer in (*choice.choices, "another", 3.0)]
+    assert reasons == [*choice.reasons, "", ""]
+    assert (number.answer, number.tolerance, number.choices) == (1024, 0.0, ())
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "message"),
     [
         ("## Hint 2", "## Hint 3", r':8: "## Hint 3" is not expected here; the headings are "## Hint 1" to'),
         ("## Explanation", "## Explanations", r':53: "## Explanations" is not expected'),
@@ -128,40 +128,40 @@ def test_questions_are_predictions_choices_and_numbers(path: Path) -> None:
         ("```\n\n## Hint 3", "\n\n## Hint 3", r":11: close the fenced block with ```"),
     ],
 )
-def test_a_mistake_is_named_with_its_line_and_its_remedy(path: Path, before: str, after: str, said: str) -> None:
+def test_a_mistake_is_reported_with_its_line_and_its_remedy(path: Path, before: str, after: str, message: str) -> None:
     assert before in LESSON
     path.write_text(LESSON.replace(before, after, 1))
-    with pytest.raises(DeclarationError, match=said) as raised:
+    with pytest.raises(DeclarationError, match=message) as raised:
         lesson.read(path)
     assert str(raised.value).startswith(str(path))
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("", "it has 0 hints"), ("## Hint 1\n\na\n", "it has 1 hints; write three")]
+    ("text", "message"), [("", "it has 0 hints"), ("## Hint 1\n\na\n", "it has 1 hints; write three")]
 )
-def test_a_lesson_that_stops_early_is_refused(path: Path, text: str, said: str) -> None:
+def test_a_lesson_that_stops_early_is_refused(path: Path, text: str, message: str) -> None:
     path.write_text(text)
-    with pytest.raises(DeclarationError, match=said):
+    with pytest.raises(DeclarationError, match=message):
         lesson.read(path)
 
 
-def test_a_lesson_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_lesson_is_reported(tmp_path: Path) -> None:
     with pytest.raises(DeclarationError, match=r"w01a\.md cannot be read: .*it holds hints"):
         lesson.read(tmp_path / "w01a.md")
 
 
-def test_places_that_are_still_to_be_written_are_named(path: Path) -> None:
+def test_placeholders_are_listed(path: Path) -> None:
     path.write_text(LESSON.replace("A second one.", "TODO: more").replace("Why: So.", "Why: TODO: so"))
     assert list(lesson.placeholders(path)) == [f"{path}:6: Hint 1", f"{path}:51: Question"]
 
 
-def test_a_figure_is_read_as_a_plain_number(path: Path) -> None:
+def test_a_computed_figure_is_read_as_a_number(path: Path) -> None:
     path.write_text(LESSON.replace("Why: So.", "Why: So 3<!--= 1 + 2 | .0f -->% of it."))
     assert "So 3% of it." in [question.why for question in lesson.read(path).questions]
 
 
-def test_every_lesson_of_the_course_renders_as_it_is_read() -> None:
-    """Nothing becomes bold, a list or a link by accident."""
+def test_no_lesson_contains_accidental_markdown() -> None:
+    """No character of a lesson becomes emphasis, a list, or a link by accident."""
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark")

@@ -1,4 +1,4 @@
-"""A Triton kernel level by level, and its layouts: held against what the PTX machine executes."""
+"""Test the compilation levels and the layouts of a Triton kernel against its execution on the PTX machine."""
 
 from __future__ import annotations
 
@@ -31,24 +31,28 @@ def dot_rows(out, x, w, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 
 @triton.jit  # type: ignore[untyped-decorator]
 def owners(out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
-    place = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-    thread = tl.inline_asm_elementwise("mov.u32 $0, %tid.x;", "=r,r", [place], dtype=tl.int32, is_pure=True, pack=1)
-    tl.store(out + place, thread)
+    index = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    thread = tl.inline_asm_elementwise("mov.u32 $0, %tid.x;", "=r,r", [index], dtype=tl.int32, is_pure=True, pack=1)
+    tl.store(out + index, thread)
 
 
 @pytest.fixture(scope="module")
-def opened() -> levels.CompilationLevels:
-    x, w, out = torch.empty(64, 128), torch.empty(128), torch.empty(64)
-    return levels.opened(dot_rows.warmup(out, x, w, 64, 128, 8, 128, grid=(8,)), dot_rows)
+def compilation_levels() -> levels.CompilationLevels:
+    x = torch.empty(64, 128)
+    weights = torch.empty(128)
+    out = torch.empty(64)
+    return levels.opened(dot_rows.warmup(out, x, weights, 64, 128, 8, 128, grid=(8,)), dot_rows)
 
 
-def test_a_kernel_from_the_cache_may_name_another_file(opened: levels.CompilationLevels) -> None:
-    x, w, out = torch.empty(64, 128), torch.empty(128), torch.empty(64)
+def test_a_kernel_from_the_cache_may_name_another_file(compilation_levels: levels.CompilationLevels) -> None:
+    x = torch.empty(64, 128)
+    w = torch.empty(128)
+    out = torch.empty(64)
     compiled = dot_rows.warmup(out, x, w, 64, 128, 8, 128, grid=(8,))
     texts = {level: text for level, text in compiled.asm.items() if isinstance(text, str)}
     renamed = {level: text.replace(Path(__file__).name, "3141592653.py") for level, text in texts.items()}
     cached = SimpleNamespace(asm=renamed, metadata=compiled.metadata)
-    assert levels.opened(cached, dot_rows).counts() == opened.counts()
+    assert levels.opened(cached, dot_rows).counts() == compilation_levels.counts()
 
 
 @pytest.mark.parametrize(
@@ -59,7 +63,7 @@ def test_a_kernel_from_the_cache_may_name_another_file(opened: levels.Compilatio
         ("tile =", "LLVM IR", "asm ld.global.v4.b32", 2),
         ("tile =", "PTX", "ld.global.v4.b32", 2),
         ("tile =", "SASS", "LDG.E.128", 2),
-        ("total =", "TTIR", "tt.reduce", 1),  # its body is in a file of Triton's
+        ("total =", "TTIR", "tt.reduce", 1),  # the body of the reduction is in a file of Triton
         ("total =", "TTIR", "arith.addf", 1),
         ("total =", "TTGIR", "ttg.convert_layout", 1),
         ("total =", "LLVM IR", "nvvm.shfl.sync.bfly", 10),
@@ -69,17 +73,17 @@ def test_a_kernel_from_the_cache_may_name_another_file(opened: levels.Compilatio
         ("tl.store", "SASS", "STG.E", 1),
     ],
 )
-def test_an_operation_stands_at_the_line_that_it_is_of(
-    opened: levels.CompilationLevels, line: str, level: str, operation: str, count: int
+def test_an_operation_is_listed_at_its_source_line(
+    compilation_levels: levels.CompilationLevels, line: str, level: str, operation: str, count: int
 ) -> None:
-    assert opened.names(line, level).count(operation) == count
+    assert compilation_levels.names(line, level).count(operation) == count
 
 
-def test_the_table_of_a_line_groups_what_is_alike(opened: levels.CompilationLevels) -> None:
-    cells = [cell for row in opened.of("total =").values() for cell in row.values()]
+def test_the_table_of_a_line_groups_equal_operations(compilation_levels: levels.CompilationLevels) -> None:
+    cells = [cell for row in compilation_levels.of("total =").values() for cell in row.values()]
     assert {"tt.reduce", "10 shfl.sync.bfly.b32", "10 SHFL.BFLY", "4 mul.f32"} <= set(cells)
-    assert opened.counts()["all lines"]["TTIR"] == sum(
-        len(opened.names(text, "TTIR")) for text in opened.texts.values()
+    assert compilation_levels.counts()["all lines"]["TTIR"] == sum(
+        len(compilation_levels.names(text, "TTIR")) for text in compilation_levels.texts.values()
     )
 
 
@@ -89,26 +93,30 @@ def test_the_table_of_a_line_groups_what_is_alike(opened: levels.CompilationLeve
 def test_a_layout_names_the_thread_that_computes_an_element(shape: tuple[int, int], warps: int) -> None:
     out = torch.full(shape, -1, dtype=torch.int32)
     compiled = owners[(1,)](out, *shape, num_warps=warps) or owners.warmup(out, *shape, num_warps=warps, grid=(1,))
-    found = [one for one in layout.of(compiled.asm["ttgir"]).values() if len(one.warps) == 2]
-    assert any(torch.equal(torch.from_numpy(one.owners(shape)).int(), out) for one in found), found
+    layouts = [candidate for candidate in layout.of(compiled.asm["ttgir"]).values() if len(candidate.warps) == 2]
+    assert any(torch.equal(torch.from_numpy(candidate.owners(shape)).int(), out) for candidate in layouts), layouts
 
 
 @pytest.mark.parametrize(
-    ("blocked", "shape", "held"),
+    ("blocked", "shape", "elements"),
     [
         (Blocked((1, 4), (1, 32), (4, 1), (1, 0)), (8, 128), 8),
-        (Blocked((1, 4), (1, 32), (4, 1), (1, 0)), (2, 128), 4),  # held twice
+        (
+            Blocked((1, 4), (1, 32), (4, 1), (1, 0)),
+            (2, 128),
+            4,
+        ),  # the tensor is smaller than the block, so two threads hold each element
         (Blocked((1, 4), (1, 32), (4, 1), (1, 0)), (4, 2), 2),
         (Blocked((2,), (32,), (1,), (0,)), (64,), 2),
     ],
 )
-def test_a_thread_holds_so_many_elements(blocked: Blocked, shape: tuple[int, ...], held: int) -> None:
-    assert blocked.held(shape) == held
+def test_a_layout_counts_the_elements_of_a_thread(blocked: Blocked, shape: tuple[int, ...], elements: int) -> None:
+    assert blocked.held(shape) == elements
 
 
-def test_a_drawing_has_every_lane_in_its_place() -> None:
+def test_a_drawing_shows_every_lane() -> None:
     figure = layout.draw(Blocked((1, 4), (2, 16), (2, 1), (1, 0)), (4, 64), "title")
     (axes,) = figure.axes
-    told: list[Any] = [text.get_text() for text in axes.texts]
-    assert told == [*map(str, range(32)), *map(str, range(32))]
+    labels: list[Any] = [text.get_text() for text in axes.texts]
+    assert labels == [*map(str, range(32)), *map(str, range(32))]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["warp 0", "warp 1"]  # type: ignore[union-attr]

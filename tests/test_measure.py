@@ -1,4 +1,4 @@
-"""The grader's side of a measurement, against a worker that is made up."""
+"""Test the grader's side of a measurement with a fake worker."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from kernelpath.work import messages
 from kernelpath.work.runner import UNEXPECTED_RESPONSE, SubmissionFailed
 from kernelpath.work.tensors import sample, to_bytes
 
-_Answer = TypeVar("_Answer", bound=messages.WorkerResponse)
+_Response = TypeVar("_Response", bound=messages.WorkerResponse)
 
 BENCH = {"n": 5000}
 
 
 class Worker:
-    """Answers rounds: the submission takes `seconds[0]`, and multiplies by `factor` from round `from_round` on.
+    """Respond to timing rounds: the submission takes `seconds[0]` and multiplies by `factor` after `from_round` rounds.
 
-    late: its output changes once more. forged: fields of the output that are not what they should be.
+    changes_late: the output changes after the call has returned. forged_fields: wrong fields of the output.
     """
 
     def __init__(
@@ -40,26 +40,30 @@ class Worker:
         seconds: Sequence[float],
         factor: float = 2.0,
         from_round: int = 0,
-        late: bool = False,
-        **forged: Any,
+        changes_late: bool = False,
+        **forged_fields: Any,
     ) -> None:
-        self.exercise, self.seconds, self.factor, self.from_round = exercise, seconds, factor, from_round
-        self.late, self.forged = late, forged
+        self.exercise = exercise
+        self.seconds = seconds
+        self.factor = factor
+        self.from_round = from_round
+        self.changes_late = changes_late
+        self.forged_fields = forged_fields
         self.rounds: list[messages.TimeRound] = []
 
-    def request(self, message: messages.WorkerRequest, expected: type[_Answer], seconds: float) -> _Answer:
+    def request(self, message: messages.WorkerRequest, expected: type[_Response], seconds: float) -> _Response:
         answer: messages.WorkerResponse = messages.TimingReady(secret="", implementations=len(self.seconds))
         if isinstance(message, messages.TimeRound):
             answer = self._round(message)
         assert isinstance(answer, expected)
         return answer
 
-    def _round(self, asked: messages.TimeRound) -> messages.RoundTimes:
-        self.rounds.append(asked)
-        (x,) = generate_inputs(self.exercise, BENCH, asked.seed, "cpu")
+    def _round(self, request: messages.TimeRound) -> messages.RoundTimes:
+        self.rounds.append(request)
+        (x,) = generate_inputs(self.exercise, BENCH, request.seed, "cpu")
         output = x * (2.0 if len(self.rounds) <= self.from_round else self.factor)
-        content = to_bytes(sample(output, asked.sample))
-        fields = {"dtype": "float32", "shape": list(output.shape), "content": content} | self.forged
+        content = to_bytes(sample(output, request.sample))
+        fields = {"dtype": "float32", "shape": list(output.shape), "content": content} | self.forged_fields
         returned = messages.CallResult(
             secret="",
             outputs=[messages.TensorData(**fields)],
@@ -71,7 +75,7 @@ class Worker:
         )
         seconds = list(self.seconds)
         return messages.RoundTimes(
-            secret="", result=returned, seconds=seconds, changed_after_return=self.late, telemetry={}
+            secret="", result=returned, seconds=seconds, changed_after_return=self.changes_late, telemetry={}
         )
 
 
@@ -80,21 +84,21 @@ def exercise(doubling: ExerciseRef) -> Exercise:
     return registry.load(doubling)
 
 
-def contest(exercise: Exercise, worker: Worker) -> TimingSession:
+def create_session(exercise: Exercise, worker: Worker) -> TimingSession:
     return TimingSession(exercise, BENCH, worker, lambda answer, inputs: None, seed=1, device="cpu")
 
 
 def test_every_round_has_new_inputs_a_new_sample_and_another_order(exercise: Exercise) -> None:
     worker = Worker(exercise, (1e-3, 2e-3, 1e-3))
-    assert contest(exercise, worker).run(timing.LOOKS, lambda _: None) is None
+    assert create_session(exercise, worker).run(timing.LOOKS, lambda _: None) is None
     first = worker.rounds[: timing.LOOKS[0]]
     assert len(worker.rounds) == timing.LOOKS[0], "a ratio without noise is settled at the first look"
     assert len({message.seed for message in first}) == len({message.sample for message in first}) == len(first)
     assert {message.order[0] for message in first} == {0, 1, 2}
 
 
-def test_speedup_is_the_baselines_time_over_the_submissions(exercise: Exercise) -> None:
-    timed = contest(exercise, Worker(exercise, (1e-3, 3e-3, 0.9e-3)))
+def test_speedup_is_the_time_of_the_baseline_over_that_of_the_submission(exercise: Exercise) -> None:
+    timed = create_session(exercise, Worker(exercise, (1e-3, 3e-3, 0.9e-3)))
     timed.run(timing.LOOKS, lambda _: None)
     measured = timed.measurement({"copy": 1e9, "read": 1e9})
     assert measured.speedup.median == pytest.approx(3.0)
@@ -105,8 +109,8 @@ def test_speedup_is_the_baselines_time_over_the_submissions(exercise: Exercise) 
     assert measured.share_of_light == pytest.approx(0.04)
 
 
-def test_without_the_reference_kernel_the_rest_is_timed(exercise: Exercise) -> None:
-    timed = contest(exercise, Worker(exercise, (1e-3, 3e-3)))
+def test_without_a_reference_kernel_submission_and_baseline_are_timed(exercise: Exercise) -> None:
+    timed = create_session(exercise, Worker(exercise, (1e-3, 3e-3)))
     timed.run(timing.LOOKS, lambda _: None)
     measured = timed.measurement({"copy": 1e9, "read": 1e9})
     assert measured.speedup.median == pytest.approx(3.0)
@@ -114,37 +118,41 @@ def test_without_the_reference_kernel_the_rest_is_timed(exercise: Exercise) -> N
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1e-3, math.inf, math.nan])
-def test_a_time_that_no_clock_can_give_is_not_the_workers(exercise: Exercise, seconds: float) -> None:
-    finding = contest(exercise, Worker(exercise, (seconds, 1e-3, 1e-3))).run(timing.LOOKS, lambda _: None)
+def test_an_impossible_time_is_an_unexpected_response(exercise: Exercise, seconds: float) -> None:
+    finding = create_session(exercise, Worker(exercise, (seconds, 1e-3, 1e-3))).run(timing.LOOKS, lambda _: None)
     assert finding == UNEXPECTED_RESPONSE
 
 
-def test_an_output_that_turns_wrong_while_timed_is_noticed(exercise: Exercise) -> None:
+def test_an_output_that_becomes_wrong_during_timing_is_detected(exercise: Exercise) -> None:
     worker = Worker(exercise, (1e-3, 1e-3, 1e-3), factor=2.001, from_round=7)
-    finding = contest(exercise, worker).run(timing.LOOKS, lambda _: None)
+    finding = create_session(exercise, worker).run(timing.LOOKS, lambda _: None)
     assert finding is not None
     assert finding.verdict is Verdict.WRONG_VALUES
     assert len(worker.rounds) == 8
 
 
 @pytest.mark.parametrize(
-    ("forged", "verdict"),
+    ("forged_fields", "verdict"),
     [
-        ({"late": True}, Verdict.TAMPERED),
+        ({"changes_late": True}, Verdict.TAMPERED),
         ({"shape": [4999]}, Verdict.WRONG_SHAPE),
         ({"dtype": "float64"}, Verdict.WRONG_DTYPE),
         ({"dtype": "no_dtype"}, Verdict.WRONG_DTYPE),
     ],
 )
-def test_a_timed_output_has_the_form_of_any_other(exercise: Exercise, forged: Any, verdict: Verdict) -> None:
-    finding = contest(exercise, Worker(exercise, (1e-3, 1e-3), **forged)).run(timing.LOOKS, lambda _: None)
+def test_a_timed_output_must_have_the_right_shape_and_dtype(
+    exercise: Exercise, forged_fields: Any, verdict: Verdict
+) -> None:
+    finding = create_session(exercise, Worker(exercise, (1e-3, 1e-3), **forged_fields)).run(
+        timing.LOOKS, lambda _: None
+    )
     assert finding is not None
     assert finding.verdict is verdict
 
 
 def measurement(seconds: float, speedup: Interval, of_reference: float = 1.0) -> Measurement:
-    same = Interval(of_reference, of_reference, of_reference)
-    return Measurement({}, seconds, 1.0, 0.5, speedup, same, 1000, 0, 1e-3, {}, 24, "")
+    of_reference_interval = Interval(of_reference, of_reference, of_reference)
+    return Measurement({}, seconds, 1.0, 0.5, speedup, of_reference_interval, 1000, 0, 1e-3, {}, 24, "")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +164,7 @@ def measurement(seconds: float, speedup: Interval, of_reference: float = 1.0) ->
         (0.5e-3, Interval(9.0, 8.9, 9.1), Verdict.TOO_FAST),
     ],
 )
-def test_the_gate(seconds: float, speedup: Interval, verdict: Verdict | None) -> None:
+def test_a_speedup_is_compared_with_the_gate(seconds: float, speedup: Interval, verdict: Verdict | None) -> None:
     finding = measure.check_time(measurement(seconds, speedup, of_reference=0.5), min_speedup=1.5)
     assert (finding.verdict if finding else None) is verdict
 
@@ -172,10 +180,13 @@ def test_the_gate(seconds: float, speedup: Interval, verdict: Verdict | None) ->
         (None, None, (7, 5), "no gate was measured for sm_75, and there is no reference kernel to compare with"),
     ],
 )
-def test_a_gate_that_cannot_be_reached_does_not_fail_a_kernel(
+def test_a_kernel_does_not_fail_a_gate_that_cannot_be_reached(
     share: float | None, reached: float | None, capability: tuple[int, int], says: str
 ) -> None:
-    """share: of the reference kernel's speed. reached: the reference kernel's speedup. The gate is at 1.5."""
+    """Compare with a gate of 1.5.
+
+    share: the share of the reference kernel's speed. reached: the speedup of the reference kernel.
+    """
     slow = dataclasses.replace(
         measurement(2e-3, Interval(1.0, 0.9, 1.1)),
         of_reference=None if share is None else Interval(share, share, share),
@@ -183,18 +194,18 @@ def test_a_gate_that_cannot_be_reached_does_not_fail_a_kernel(
     )
     finding = measure.check_time(slow, 1.5, capability)
     assert finding is not None
-    found = "1.00 times the baseline's speed, 1.50 required"
-    expected = (Verdict.INCONCLUSIVE, f"{found}, but {says}") if says else (Verdict.TOO_SLOW, found)
+    comparison = "1.00 times the baseline's speed, 1.50 required"
+    expected = (Verdict.INCONCLUSIVE, f"{comparison}, but {says}") if says else (Verdict.TOO_SLOW, comparison)
     assert (finding.verdict, finding.cause) == expected
 
 
-class Full:
-    """Answers until the contest begins; then memory is full."""
+class WorkerWithoutMemory:
+    """Measure ceilings, then fail with an out-of-memory error when the timing session starts."""
 
     def __init__(self, by: BaseException) -> None:
         self.by = by
 
-    def request(self, message: messages.WorkerRequest, expected: type[_Answer], seconds: float) -> _Answer:
+    def request(self, message: messages.WorkerRequest, expected: type[_Response], seconds: float) -> _Response:
         if not isinstance(message, messages.MeasureCeilings):
             raise self.by
         answer = messages.MeasuredCeilings(secret="", ceilings={"copy": 1e12})
@@ -203,8 +214,8 @@ class Full:
 
 
 @pytest.mark.parametrize("item", [item for item in registry.exercises() if item.stars == 3], ids=lambda item: item.name)
-def test_the_ceiling_is_that_of_the_products_dtype(item: ExerciseRef) -> None:
-    """The dtype whose rate bounds the operations is the dtype of an input, and not that of a loss or a gradient."""
+def test_the_ceiling_is_that_of_the_dtype_of_the_matrices(item: ExerciseRef) -> None:
+    """The dtype that determines the peak rate is the dtype of an input and not that of a loss or a gradient."""
     exercise = registry.load(item)
     if exercise.ceiling_dtype is None:
         return
@@ -212,7 +223,7 @@ def test_the_ceiling_is_that_of_the_products_dtype(item: ExerciseRef) -> None:
     case = exercise.cases[0] if dtype is None else {**exercise.cases[0], "dtype": dtype}
     tensors = (value for value in exercise.inputs(torch.Generator().manual_seed(0), **case) if torch.is_tensor(value))
     dtypes = [str(tensor.dtype).removeprefix("torch.") for tensor in tensors]
-    # The matrices come before scales, biases and statistics.
+    # The matrices are the first inputs, before scales, biases, and statistics.
     if exercise.ceiling_dtype == "float4_e2m1fn_x2":
         assert (dtypes[0], dtypes[1]) == ("uint8", "float8_e4m3fn")
     else:
@@ -225,7 +236,7 @@ def test_float32_losses_of_bfloat16_matrices_have_the_ceiling_of_bfloat16() -> N
     assert exercise.ceiling_dtype == "bfloat16"
 
 
-def test_few_operations_have_no_ceiling() -> None:
+def test_an_exercise_with_few_operations_has_no_ceiling() -> None:
     assert registry.load(registry.find("layernorm")).ceiling_dtype is None
 
 
@@ -244,21 +255,21 @@ GRADER = torch.OutOfMemoryError("CUDA out of memory.")
         (BASELINE, 141, True),
     ],
 )
-def test_a_timed_case_that_a_small_gpu_does_not_hold_decides_nothing(
+def test_running_out_of_memory_on_a_small_gpu_is_inconclusive(
     by: BaseException, gigabytes: int, held_against: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = SimpleNamespace(total_memory=gigabytes * 10**9)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: seen)
+    properties = SimpleNamespace(total_memory=gigabytes * 10**9)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: properties)
     exercise = registry.load(registry.find("vector_add"))
 
-    def measured() -> Finding | None:
-        return measure.measure(exercise, Full(by), lambda *_: None, 1, lambda _: None, False, ())[1]
+    def run_measurement() -> Finding | None:
+        return measure.measure(exercise, WorkerWithoutMemory(by), lambda *_: None, 1, lambda _: None, False, ())[1]
 
     if held_against:
         with pytest.raises(SubmissionFailed):
-            measured()
+            run_measurement()
         return
-    finding = measured()
+    finding = run_measurement()
     assert finding is not None
     assert finding.verdict is Verdict.INCONCLUSIVE
     assert finding.cause.startswith("out of memory: the timed case takes 0.8 GB")
@@ -266,23 +277,23 @@ def test_a_timed_case_that_a_small_gpu_does_not_hold_decides_nothing(
     assert finding.step == "{check} --device cpu"
 
 
-def test_a_profile_that_a_small_gpu_does_not_hold_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is taken at the timed size, before anything is timed."""
+def test_running_out_of_memory_while_profiling_is_inconclusive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The profile is taken at the timed size, before the timing."""
 
     def full(*_: object) -> None:
         raise SUBMISSION
 
     monkeypatch.setattr(steps, "check_gpu_kernels", full)
     item = registry.find("vector_add")
-    told = []
+    findings = []
     with grade.Session(grade.Job.create(item, item.solution, device="cpu")) as session:
         grading = GradingContext(session.job, session.plan.grader, session.workers, 1, lambda _: None)
         for gigabytes in (6, 141):
-            seen = SimpleNamespace(total_memory=gigabytes * 10**9)
-            monkeypatch.setattr(torch.cuda, "get_device_properties", lambda seen=seen: seen)
-            told.append(steps.check_gpu_run(grading))
+            properties = SimpleNamespace(total_memory=gigabytes * 10**9)
+            monkeypatch.setattr(torch.cuda, "get_device_properties", lambda properties=properties: properties)
+            findings.append(steps.check_gpu_run(grading))
         grading.close()
-    small, large = told
+    small, large = findings
     assert small is not None
     assert small.verdict is Verdict.INCONCLUSIVE
     assert large is SUBMISSION.finding
@@ -304,7 +315,7 @@ def test_a_profile_that_a_small_gpu_does_not_hold_says_so_too(monkeypatch: pytes
         ),
     ],
 )
-def test_the_gate_beside_nccl_holds_where_it_was_measured(
+def test_the_gate_against_nccl_applies_where_it_was_measured(
     capability: tuple[int, int], verdict: Verdict, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def round_(race: multi_gpu._RankTiming, index: int) -> None:
@@ -322,7 +333,7 @@ def test_the_gate_beside_nccl_holds_where_it_was_measured(
     assert (finding.verdict, finding.cause) == (verdict, f"0.20 times NCCL's speed, 0.50 required{says}")
 
 
-def test_a_time_that_is_launch_overhead_decides_nothing() -> None:
+def test_a_time_near_the_launch_overhead_is_inconclusive() -> None:
     short = dataclasses.replace(measurement(15e-6, Interval(2.0, 1.9, 2.1)), light_seconds=14e-6)
     finding = measure.check_time(short, min_speedup=1.5)
     assert finding is not None
@@ -344,7 +355,7 @@ def test_stars(verdict: Verdict, of_reference: float, expected: int) -> None:
     assert measure.stars(measurement(2e-3, Interval(2, 2, 2), of_reference), verdict, 3) == expected
 
 
-def test_what_has_one_star_gives_it_for_a_pass_alone() -> None:
+def test_an_exercise_with_one_star_gives_it_only_for_a_pass() -> None:
     assert measure.stars(None, Verdict.PASSED, 1) == 1
     assert measure.stars(None, Verdict.TOO_SLOW, 1) == 0
     assert measure.stars(None, Verdict.TOO_SLOW, 3) == 1
@@ -354,7 +365,7 @@ def test_a_pass_without_a_gpu_has_one_star() -> None:
     assert measure.stars(None, Verdict.PASSED, 3) == 1
 
 
-def test_what_keeps_a_pass_from_more_stars_is_said(exercise: Exercise) -> None:
+def test_the_report_says_why_stars_are_missing(exercise: Exercise) -> None:
     timed = dataclasses.replace(exercise, baseline=exercise.reference, bench=BENCH)
     raced = measurement(2e-3, Interval(2, 2, 2), 1.0)
     withheld = dataclasses.replace(raced, of_reference=None)

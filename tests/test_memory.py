@@ -1,4 +1,4 @@
-"""The device memory that a call holds beside its inputs and outputs, as the PTX machine and a GPU count it."""
+"""Test the count of workspace memory, which a call holds besides its inputs and outputs, without and with a GPU."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def into(out, x, y):
 ITEM = registry.find("vector_add_triton")
 EXERCISE = registry.load(ITEM)
 CASE = {"n": 1000, "offset": 0}
-Held = Callable[[str], list[int]]
+MeasureWorkspace = Callable[[str], list[int]]
 
 
 @pytest.fixture
-def held(tmp_path: Path) -> Iterator[Held]:
-    """The workspace of two calls of a submission, one after the other."""
+def measure_workspace(tmp_path: Path) -> Iterator[MeasureWorkspace]:
+    """Return a function that measures the workspace of two consecutive calls of a submission."""
     file = tmp_path / "submission.py"
     opened: list[Workers] = []
 
@@ -92,11 +92,13 @@ def held(tmp_path: Path) -> Iterator[Held]:
     ],
     ids=["the output alone", "scratch that is freed", "scratch that is not", "kept from call to call"],
 )
-def test_the_machine_counts_what_a_launch_finds(held: Held, body: str, first: int, second: int) -> None:
-    assert held(body) == [first, second]
+def test_the_machine_counts_live_workspace_at_each_launch(
+    measure_workspace: MeasureWorkspace, body: str, first: int, second: int
+) -> None:
+    assert measure_workspace(body) == [first, second]
 
 
-def test_a_call_that_holds_more_than_its_share_is_told_how_much() -> None:
+def test_a_call_that_exceeds_its_workspace_limit_fails() -> None:
     limited = replace(EXERCISE, workspace=0.5)
     allowed = EXERCISE.compulsory_bytes(**CASE) // 2
     assert steps.check_workspace(limited, CASE, allowed) is None

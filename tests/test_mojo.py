@@ -1,4 +1,4 @@
-"""Kernels in Mojo: what the compiler made of them runs on the PTX machine, and has the steps of each GPU's warp."""
+"""Test that compiled Mojo kernels run on the PTX machine and have the reduction steps of each GPU's warp size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def inputs(rows: int, columns: int) -> torch.Tensor:
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (5, 33), (3, 1000)])
 def test_row_sums_are_right(rows: int, columns: int) -> None:
-    x, out = inputs(rows, columns), torch.empty(rows)
+    x = inputs(rows, columns)
+    out = torch.empty(rows)
     mojo.launch(mojo.recorded("row_sums", "sm_80"), rows, 32, x, out, columns)
     torch.testing.assert_close(out.double(), x.double().sum(1), rtol=1e-5, atol=1e-5)
 
@@ -38,14 +39,14 @@ def test_a_reduction_has_five_steps_in_a_warp_and_six_in_a_wave(kernel: str, red
 
 @pytest.mark.skipif(mojo.compiler() is None, reason="needs Mojo's compiler")
 @pytest.mark.parametrize("target", mojo.GPU_MODELS.values())
-def test_the_compiler_takes_the_sources(target: str) -> None:
+def test_the_installed_compiler_compiles_the_sources(target: str) -> None:
     steps = r"shfl\.sync|_dpp |ds_bpermute_b32"
     assembly = mojo.compile_kernel(mojo.source("softmax_rows"), "softmax_rows", target)
     assert re.findall(steps, assembly) == re.findall(steps, mojo.recorded("softmax_rows", target))
 
 
 @pytest.mark.skipif(mojo.compiler() is None, reason="needs Mojo's compiler")
-def test_an_error_names_its_line() -> None:
+def test_a_compile_error_names_its_line() -> None:
     with pytest.raises(mojo.CompileError, match=r"softmax_rows\.mojo:\d+:\d+: error: "):
         mojo.compile_kernel(mojo.source("softmax_rows").replace("warp.max", "warp.most"), "softmax_rows", "sm_80")
 

@@ -1,4 +1,4 @@
-"""The answers of an H200's driver, on which the exercise on occupancy is tried."""
+"""Compare the solution of the occupancy exercise with the results of an H200's driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch.cuda means in a worker of the PTX machine."""
+"""Test torch.cuda in a worker of the PTX machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def asks() -> None:
 
 @pytest.mark.parametrize("body", [waits, asks])
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-def test_without_a_gpu_there_is_nothing_to_wait_for(body: Callable[[], None]) -> None:
+def test_torch_cuda_can_be_called_without_a_gpu(body: Callable[[], None]) -> None:
     def run() -> None:
         simulated_gpu.show({})
         no_gpu.patch_torch_cuda()

@@ -1,9 +1,9 @@
-"""Every notebook runs from top to bottom without a GPU, once, with the recordings in results/notebooks.json.
+"""Run every notebook from top to bottom without a GPU, with the recordings in results/notebooks.json.
 
-A cell whose measurement has no recording yet is named in OUTSTANDING and runs with the {} that `on_gpu` returns for it;
-test_recording.py has the rest of what `on_gpu` does.
+A measurement without a recording is listed in OUTSTANDING, and its cell runs with the empty dictionary that `on_gpu`
+returns for it; test_recording.py tests `on_gpu`.
 
-Kernels are forked from a process that has imported what notebooks import; see kernel_fork.py.
+Jupyter kernels are forked from a process that has imported the packages of the notebooks; see kernel_fork.py.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from tests.waiting import happens
 
 @pytest.fixture(scope="session")
 def forked_kernels() -> Iterator[Path]:
-    """A folder for JUPYTER_PATH that has the specification of the forked kernel."""
+    """Yield a folder for JUPYTER_PATH with the specification of the forked kernel."""
     with tempfile.TemporaryDirectory() as folder, kernel_fork.install(Path(folder)) as path:
         yield path
 
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of those parts of the checkout that a notebook may use."""
+    """Return a copy of the parts of the checkout that a notebook may use."""
     folder = tmp_path_factory.mktemp("course")
     for name in ("checks", "phases", "solutions", "results/traces"):
         shutil.copytree(registry.root() / name, folder / name)
@@ -66,9 +66,9 @@ def run_without_gpu(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv("JUPYTER_PATH", str(forked_kernels))
     monkeypatch.setenv(graded.REPORTS_VARIABLE, str(solutions.folder))
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_error:
         execute.main([str(copy), "--into", str(course / "executed")])
-    assert ended.value.code == 0, capsys.readouterr().err
+    assert exit_error.value.code == 0, capsys.readouterr().err
     return read(course / "executed" / path.parent.name / path.name)
 
 
@@ -128,7 +128,7 @@ def running_kernel(folder: Path) -> Iterator[tuple[KernelManager, BlockingKernel
         manager.shutdown_kernel(now=True)
 
 
-def printed_by(client: BlockingKernelClient, code: str) -> str:
+def execute_and_read(client: BlockingKernelClient, code: str) -> str:
     """Execute code in a kernel and return what it prints first."""
     client.execute(code)
     while (message := client.get_iopub_msg(timeout=120))["msg_type"] != "stream":
@@ -137,7 +137,7 @@ def printed_by(client: BlockingKernelClient, code: str) -> str:
     return text
 
 
-def test_a_forked_kernel_is_as_one_that_was_started(
+def test_a_forked_kernel_behaves_like_a_started_kernel(
     forked_kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERNELPATH_X", "set by the test")
@@ -145,7 +145,7 @@ def test_a_forked_kernel_is_as_one_that_was_started(
     for specifications in (forked_kernels, tmp_path):
         monkeypatch.setenv("JUPYTER_PATH", str(specifications))
         with running_kernel(forked_kernels) as (_, client):
-            processes.append(json.loads(printed_by(client, PROCESS)))
+            processes.append(json.loads(execute_and_read(client, PROCESS)))
     forked, started = processes
     assert {*forked.pop("path")} - {*started.pop("path")} <= {str(registry.root() / "src")}
     assert forked == started
@@ -156,7 +156,9 @@ def test_a_forked_kernel_is_interrupted_and_killed_with_its_launcher(
 ) -> None:
     monkeypatch.setenv("JUPYTER_PATH", str(forked_kernels))
     with running_kernel(forked_kernels) as (manager, client):
-        pid = int(printed_by(client, "import os, time\nprint(os.getpid(), flush=True)\nwhile True: time.sleep(0.01)"))
+        pid = int(
+            execute_and_read(client, "import os, time\nprint(os.getpid(), flush=True)\nwhile True: time.sleep(0.01)")
+        )
         manager.interrupt_kernel()
         while (reply := client.get_shell_msg(timeout=120))["msg_type"] != "execute_reply":
             pass
@@ -165,7 +167,7 @@ def test_a_forked_kernel_is_interrupted_and_killed_with_its_launcher(
     assert happens(lambda: is_gone(pid))
 
 
-def test_a_cell_that_ends_its_process_is_named_and_the_next_notebook_runs(
+def test_a_cell_that_ends_its_process_is_reported_and_the_next_notebook_runs(
     tmp_path: Path, forked_kernels: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("JUPYTER_PATH", str(forked_kernels))
@@ -175,8 +177,8 @@ def test_a_cell_that_ends_its_process_is_named_and_the_next_notebook_runs(
         cells = [nbformat.v4.new_code_cell("1 + 1", id="first"), nbformat.v4.new_code_cell(source, id="second")]
         kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
         nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), path)
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_error:
         execute.main([*map(str, paths), "--into", str(tmp_path / "executed")])
-    assert ended.value.code == 1
+    assert exit_error.value.code == 1
     assert "ends.ipynb: the kernel's process ended in cell second" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "executed/course").iterdir()] == ["runs.ipynb"]

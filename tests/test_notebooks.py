@@ -1,4 +1,4 @@
-"""Functions that the notebooks call: predictions, questions, cells, tables and pictures."""
+"""Test the functions that the notebooks call: predictions, questions, cells, tables, and pictures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __global__ void gather(const float* x, float* out, int stride) {
 """
 
 
-def test_a_kept_report_is_that_of_the_solution_as_it_is_and_of_nothing_else(
+def test_a_saved_report_is_loaded_only_for_the_unchanged_solution(
     doubling: registry.ExerciseRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = Report(doubling.path_id, "title", "file", "cpu", 1, Verdict.PASSED, stars=1)
@@ -51,9 +51,9 @@ def test_a_kept_report_is_that_of_the_solution_as_it_is_and_of_nothing_else(
     assert graded.load_report(doubling) == report
 
 
-@pytest.mark.parametrize(("tree", "taken"), [("phases", False), ("solutions", False), ("expert", True)])
-def test_no_learners_file_is_given_a_kept_report(
-    tree: str, taken: bool, doubling: registry.ExerciseRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("tree", "loads_saved"), [("phases", False), ("solutions", False), ("expert", True)])
+def test_a_saved_report_is_never_used_for_a_learners_file(
+    tree: str, loads_saved: bool, doubling: registry.ExerciseRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forged = Report(doubling.path_id, "title", "file", "cpu", 1, Verdict.PASSED, stars=3)
     honest = Report(doubling.path_id, "title", "file", "cpu", 1, Verdict.NOT_STARTED)
@@ -63,21 +63,21 @@ def test_no_learners_file_is_given_a_kept_report(
     monkeypatch.setattr(registry, "find", lambda name: doubling)
     monkeypatch.setattr(grade, "grade", lambda item, submission: honest)
     monkeypatch.setattr(view, "report", lambda *_, **__: None)
-    assert notebook.check("double") == (forged if taken else honest)
+    assert notebook.check("double") == (forged if loads_saved else honest)
 
 
 @pytest.mark.parametrize("item", registry.exercises(), ids=lambda item: item.name)
-def test_every_exercise_has_its_place_in_its_weeks_notebook(item: registry.ExerciseRef) -> None:
+def test_every_exercise_is_checked_in_the_notebook_of_its_week(item: registry.ExerciseRef) -> None:
     assert item.notebook is not None, f"week {item.week} has no notebook"
     source = "\n".join(cell.source for cell in code_cells(read(item.notebook)))
     assert f'notebook.check("{item.name}")' in source
-    declared = registry.load(item)
-    if declared.baseline is not None and declared.kind not in ("distributed", "library"):
-        assert f'notebook.contestants("{item.name}")' in source, "nothing stands beside the learner's kernel"
+    exercise = registry.load(item)
+    if exercise.baseline is not None and exercise.kind not in ("distributed", "library"):
+        assert f'notebook.contestants("{item.name}")' in source, "the learner's kernel is compared with nothing"
 
 
 @pytest.mark.parametrize(
-    ("unit", "measured", "said"),
+    ("unit", "measured", "message"),
     [
         (
             "is the thread that holds element 5",
@@ -91,15 +91,15 @@ def test_every_exercise_has_its_place_in_its_weeks_notebook(item: registry.Exerc
         ("is the relative error", 1.5, "found: the relative error is 1.5; you predicted 3, twice that\n"),
     ],
 )
-def test_a_number_that_names_a_thing_is_no_multiple_of_another(
-    unit: str, measured: float, said: str, capsys: pytest.CaptureFixture[str]
+def test_a_predicted_index_is_not_compared_as_a_ratio(
+    unit: str, measured: float, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notebook.hold(3, measured, unit)
-    assert capsys.readouterr().out == said
+    assert capsys.readouterr().out == message
 
 
 @pytest.mark.parametrize(
-    ("prediction", "said"),
+    ("prediction", "message"),
     [
         (32, "as you predicted"),
         (64, "you predicted 64, twice that"),
@@ -114,16 +114,16 @@ def test_a_number_that_names_a_thing_is_no_multiple_of_another(
         (0, "off by 32"),
     ],
 )
-def test_a_prediction_is_held_against_the_measurement(
-    prediction: float, said: str, capsys: pytest.CaptureFixture[str]
+def test_a_prediction_is_compared_with_the_measurement(
+    prediction: float, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notebook.hold(prediction, 32, "sectors")
     printed = capsys.readouterr().out
     assert printed.startswith("found 32 sectors")
-    assert said in printed
+    assert message in printed
 
 
-def test_an_answer_is_shown_without_a_prediction_where_none_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_measurement_is_printed_without_a_prediction(capsys: pytest.CaptureFixture[str]) -> None:
     notebook.hold(None, 32, "sectors")
     notebook.hold(None, 1, "sectors per request")
     notebook.hold(None, 1, "times the bytes")
@@ -158,14 +158,14 @@ def test_a_speedup_below_one_is_a_slowdown(
     assert capsys.readouterr().out == f"{printed}\n"
 
 
-def test_a_text_is_no_prediction(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_string_prediction_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(cells.Stop, match="Put a number in place of '24'"):
         notebook.hold("24", 32, "sectors")
     assert not capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("number", "answer", "said"),
+    ("number", "answer", "message"),
     [
         (0, None, "answer: 12"),
         (0, "12", "Put a number in place"),
@@ -179,22 +179,22 @@ def test_a_text_is_no_prediction(capsys: pytest.CaptureFixture[str]) -> None:
         (3, "it halves", 'no: "it changes by less than a tenth"; your answer was "it halves"'),
     ],
 )
-def test_a_question_is_answered_once_there_is_an_answer(
-    number: int, answer: str | float | None, said: str, capsys: pytest.CaptureFixture[str]
+def test_the_reply_to_an_answer_explains_the_mistake(
+    number: int, answer: str | float | None, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notebook.ask("vector_add", number, answer)
     printed = capsys.readouterr().out
-    assert said in printed
-    assert ("Put" in said) == ("Put" in printed.splitlines()[-1])
+    assert message in printed
+    assert ("Put" in message) == ("Put" in printed.splitlines()[-1])
 
 
-def test_an_answer_is_withheld_until_there_is_a_prediction(
+def test_the_measurement_is_withheld_until_there_is_a_prediction(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(predict.RUN_THROUGH, raising=False)
-    with pytest.raises(cells.Stop, match="Work it out first") as stopped:
+    with pytest.raises(cells.Stop, match="Work it out first") as stop:
         notebook.hold(..., 32, "sectors")
-    assert "32" not in capsys.readouterr().out + str(stopped.value)
+    assert "32" not in capsys.readouterr().out + str(stop.value)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_an_answer_is_withheld_until_there_is_a_prediction(
         ("times the compulsory bytes", False),
     ],
 )
-def test_a_guess_is_told_apart_from_what_can_be_worked_out(
+def test_a_guess_is_distinguished_from_a_computable_prediction(
     unit: str, guess: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv(predict.RUN_THROUGH, raising=False)
@@ -224,7 +224,7 @@ def test_a_guess_is_told_apart_from_what_can_be_worked_out(
     assert capsys.readouterr().out.endswith(": a good guess\n") == guess
 
 
-def test_a_run_from_top_to_bottom_says_once_that_it_shows_the_answers(
+def test_running_all_cells_announces_once_that_answers_are_shown(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(predict.RUN_THROUGH, "1")
@@ -267,7 +267,7 @@ print("below")
 """
 
 
-def of_cells(text: str) -> nbformat.NotebookNode:
+def create_notebook(text: str) -> nbformat.NotebookNode:
     cells = [nbformat.v4.new_code_cell(source.strip()) for source in text.split("---\n")]
     book: nbformat.NotebookNode = nbformat.v4.new_notebook(cells=cells)
     return book
@@ -275,26 +275,26 @@ def of_cells(text: str) -> nbformat.NotebookNode:
 
 @pytest.fixture(scope="module")
 def learners(tmp_path_factory: pytest.TempPathFactory) -> tuple[nbformat.NotebookNode, CellExecutionError]:
-    """A notebook as a learner runs all of it, and what ended the run."""
+    """Return a notebook after a learner ran all its cells, and the error that ended the run."""
     path = tmp_path_factory.mktemp("learner") / "week99_own.ipynb"
-    book = of_cells(LEARNERS)
+    book = create_notebook(LEARNERS)
     nbformat.write(book, path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nbformat, "read", lambda *_, **__: book)
-        with pytest.raises(CellExecutionError) as ended:
+        with pytest.raises(CellExecutionError) as execution_error:
             execute.execute(path, tree="phases", through=False)
-    return book, ended.value
+    return book, execution_error.value
 
 
-def test_a_learners_run_stops_at_the_first_open_prediction_without_a_traceback(
+def test_running_all_cells_stops_at_the_first_open_prediction_without_a_traceback(
     learners: tuple[nbformat.NotebookNode, CellExecutionError],
 ) -> None:
-    book, ended = learners
-    assert ended.ename == "Stop"
-    *_, answered, held, below = book.cells
-    assert text_of(answered).endswith("found 1 divergent branch\n")
-    assert [output.output_type for output in held.outputs] == ["stream"]
-    assert text_of(held).startswith("Work it out first")
+    book, execution_error = learners
+    assert execution_error.ename == "Stop"
+    *_, question, prediction, below = book.cells
+    assert text_of(question).endswith("found 1 divergent branch\n")
+    assert [output.output_type for output in prediction.outputs] == ["stream"]
+    assert text_of(prediction).startswith("Work it out first")
     assert below.outputs == []
     assert below.execution_count is None
 
@@ -302,8 +302,8 @@ def test_a_learners_run_stops_at_the_first_open_prediction_without_a_traceback(
 def test_cuda_cells_bind_their_kernels_and_templates(
     learners: tuple[nbformat.NotebookNode, CellExecutionError],
 ) -> None:
-    table, told = learners[0].cells[2].outputs
-    assert told.text == "18.0 True\n"  # (4 + 32) / 2
+    table, printed = learners[0].cells[2].outputs
+    assert printed.text == "18.0 True\n"  # (4 + 32) / 2
     rows = re.findall(r'<td class="at">(\d+)</td>\s*<td><pre>(.*)</pre></td>', table.data["text/html"])
     numbered = {int(number): re.sub("<.*?>", "", text) for number, text in rows}
     cell = learners[0].cells[1].source.splitlines()
@@ -312,7 +312,7 @@ def test_cuda_cells_bind_their_kernels_and_templates(
     assert "out[i] = x[i * stride];" in table.data["text/plain"]
 
 
-def test_tables_and_questions_are_html_with_their_text_beside_it(
+def test_tables_and_questions_have_an_html_and_a_text_form(
     learners: tuple[nbformat.NotebookNode, CellExecutionError],
 ) -> None:
     table, picture, question, _ = learners[0].cells[3].outputs
@@ -324,14 +324,14 @@ def test_tables_and_questions_are_html_with_their_text_beside_it(
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("__global__ void f(int* x) {\n    y[0] = 1;\n}", 'f.cu(3): error: identifier "y" is undefined'),
         ("int x;", "no kernel"),
     ],
 )
-def test_a_cuda_cell_that_does_not_compile_says_so_where_it_stands(source: str, said: str) -> None:
-    with pytest.raises(cells.Stop, match=re.escape(said)):
+def test_a_cuda_cell_that_does_not_compile_reports_its_line(source: str, message: str) -> None:
+    with pytest.raises(cells.Stop, match=re.escape(message)):
         magic.kernels("f.cu", source)
 
 
@@ -355,25 +355,25 @@ def test_the_compiler_is_given_the_options_of_a_cuda_cell() -> None:
 
 
 @pytest.mark.parametrize(
-    ("measured", "said"),
+    ("measured", "message"),
     [
         (605_032_704, "found 605,032,704 units; you predicted 2.7e+43, more than 1,000 times that"),
         (0.000254, "found 0.000254 units; you predicted 2.7e+43, more than 1,000 times that"),
         (float("inf"), "found inf units; you predicted 2.7e+43, off by inf"),
     ],
 )
-def test_a_prediction_is_held_against_small_large_and_infinite_numbers(
-    measured: float, said: str, capsys: pytest.CaptureFixture[str]
+def test_a_prediction_is_compared_with_extreme_measurements(
+    measured: float, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notebook.hold(2.7e43, measured, "units")
-    assert capsys.readouterr().out.strip() == said
+    assert capsys.readouterr().out.strip() == message
 
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [(4.5, "right"), (4.0, "no: 4.5"), ("4.5", "Put a number in place of the dots"), (..., "Put a number in place")],
 )
-def test_an_answer_is_judged_and_shown_with_its_why_only_when_given(
+def test_the_explanation_is_printed_only_after_an_answer(
     answer: float | str | EllipsisType, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notebook.ask("transpose", 1, answer)
@@ -383,19 +383,20 @@ def test_an_answer_is_judged_and_shown_with_its_why_only_when_given(
 
 
 @pytest.mark.parametrize(
-    ("answer", "shown"), [("yes, approximately", 1), ("no, by far less", 0), (None, 0), ("perhaps", 0), (..., 0)]
+    ("answer", "occurrences"), [("yes, approximately", 1), ("no, by far less", 0), (None, 0), ("perhaps", 0), (..., 0)]
 )
 def test_a_wrong_choice_is_shown_with_the_reason_against_it(
-    answer: str | EllipsisType | None, shown: int, capsys: pytest.CaptureFixture[str]
+    answer: str | EllipsisType | None, occurrences: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notebook.ask("matmul_tiled", 4, answer)
     printed = " ".join(capsys.readouterr().out.split())
-    assert printed.count("most of the naive kernel's requests") == shown
+    assert printed.count("most of the naive kernel's requests") == occurrences
 
 
 @pytest.mark.parametrize(("stride", "sectors"), [(1, 4), (2, 8), (8, 32), (32, 32)])
 def test_pictures_show_the_sectors_that_the_ptx_machine_counts(stride: int, sectors: int) -> None:
-    x, out = torch.randn(256 * stride), torch.empty(256)
+    x = torch.randn(256 * stride)
+    out = torch.empty(256)
     gather = cuda.Kernel("gather.cu", STRIDED, "gather")[1, 256]
     totals = notebook.count(gather, x, out, stride).totals
     assert totals.global_load_sectors / totals.global_load_requests == sectors
@@ -414,24 +415,24 @@ def test_bank_maps_count_wavefronts(pitch: int, turns: int) -> None:
 
 def test_a_grid_shows_every_value_in_its_cell() -> None:
     figure = plots.grid({"ids": [[3, 1], [0, 2]]})
-    shown = {text.get_position(): text.get_text() for text in figure.axes[0].texts}
-    assert shown == {(0, 0): "3", (1, 0): "1", (0, 1): "0", (1, 1): "2"}
+    labels = {text.get_position(): text.get_text() for text in figure.axes[0].texts}
+    assert labels == {(0, 0): "3", (1, 0): "1", (0, 1): "0", (1, 1): "2"}
 
 
-def test_a_product_is_drawn_with_b_above_c_and_a_at_its_left() -> None:
+def test_a_matrix_product_is_drawn_with_b_above_c_and_a_to_its_left() -> None:
     figure = plots.product([[1, 2]], [[3], [4]], [[5]])
     figure.draw_without_rendering()
-    drawn = {axes.get_title(loc="left"): axes for axes in figure.axes if axes.texts}
-    shown = {title: [text.get_text() for text in axes.texts] for title, axes in drawn.items()}
-    assert shown == {"A": ["1", "2"], "B": ["3", "4"], "C": ["5"]}
-    a, b, c = (drawn[title].get_position() for title in "ABC")
+    axes_by_title = {axes.get_title(loc="left"): axes for axes in figure.axes if axes.texts}
+    labels = {title: [text.get_text() for text in axes.texts] for title, axes in axes_by_title.items()}
+    assert labels == {"A": ["1", "2"], "B": ["3", "4"], "C": ["5"]}
+    a, b, c = (axes_by_title[title].get_position() for title in "ABC")
     assert a.x1 < c.x0
     assert b.y0 > c.y1
     assert a.y0 == pytest.approx(c.y0)
     assert b.x0 == pytest.approx(c.x0)
 
 
-def test_a_roofline_shows_the_intensity_of_the_problem_beside_those_of_the_kernels() -> None:
+def test_a_roofline_shows_the_compulsory_intensity_and_the_kernels() -> None:
     kernels = {"naive": (0.5, 1e12)}
     (axes,) = plots.roofline(kernels, bandwidth=4e12, peak=48e12, compulsory=683.0, x="elements", y="rate").axes
     assert axes.get_lines()[-1].get_xdata() == [683.0, 683.0]
@@ -439,14 +440,14 @@ def test_a_roofline_shows_the_intensity_of_the_problem_beside_those_of_the_kerne
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("elements", "rate")
 
 
-def test_the_roof_bends_where_memory_and_arithmetic_balance() -> None:
+def test_the_ridge_point_is_where_memory_and_arithmetic_balance() -> None:
     (axes,) = plots.roofline({"naive": (0.5, 1e12)}, bandwidth=4e12, peak=48e12).axes
     roof, kernel = (np.array(line.get_data()).T.tolist() for line in axes.get_lines())
     assert roof == [[0.25, 1.0], [12.0, 48.0], [48.0, 48.0]]
     assert kernel == [[0.5, 1.0]]
 
 
-def test_the_legend_of_a_roofline_tells_kernels_apart_that_lie_on_top_of_each_other() -> None:
+def test_the_legend_of_a_roofline_distinguishes_kernels_at_the_same_point() -> None:
     (axes,) = plots.roofline({"yours": (1.0, 2e12), "reference": (1.0, 2e12)}, bandwidth=4e12, peak=48e12).axes
     legend = axes.get_legend()
     assert legend is not None
@@ -454,14 +455,14 @@ def test_the_legend_of_a_roofline_tells_kernels_apart_that_lie_on_top_of_each_ot
     assert len({line.get_marker() for line in axes.get_lines()[1:]}) == 2
 
 
-def test_curves_are_named_beside_the_axis_and_beside_other_curves() -> None:
+def test_curve_labels_avoid_the_axis_and_other_curves() -> None:
     series = {"long": {1.0: 9.0, 4.0: 8.0}, "short": {1.0: 9.0, 2.0: 8.5}, "zero": {1.0: 0.0, 4.0: 0.0}}
     (axes,) = plots.lines(series, x="x", y="y").axes
     named = {text.get_text(): text.get_verticalalignment() for text in axes.texts}
     assert named == {"long": "center", "short": "bottom", "zero": "bottom"}
 
 
-def test_names_of_curves_that_end_close_together_are_kept_apart() -> None:
+def test_labels_of_curves_that_end_close_together_do_not_overlap() -> None:
     series = {name: {1.0: 100.0, 4.0: height} for name, height in (("a", 12.0), ("b", 10.0), ("c\nc", 3.0), ("d", 0.0))}
     figure = plots.lines(series, x="x", y="y")
     (axes,) = figure.axes
@@ -484,19 +485,19 @@ def test_a_curve_that_starts_at_zero_needs_a_linear_axis() -> None:
 
 
 @pytest.mark.parametrize(("first", "bottom"), [(-2.0, -2.0), (3.0, 0.0)])
-def test_curves_stand_on_zero_or_on_what_lies_below_it(first: float, bottom: float) -> None:
+def test_the_y_axis_starts_at_zero_or_at_the_lowest_value(first: float, bottom: float) -> None:
     (axes,) = plots.lines({"curve": {1.0: first, 2.0: 5.0}}, x="x", y="y").axes
     assert axes.get_ylim()[0] == bottom
 
 
-def test_of_many_x_values_only_some_are_named() -> None:
+def test_only_some_of_many_x_values_have_a_tick() -> None:
     (axes,) = plots.lines(
         {"curve": {2.0**k: 1.0 for k in range(18)}}, x="x", y="y", ticks=lambda place: f"{place:g}"
     ).axes
     assert [label.get_text() for label in axes.get_xticklabels()] == [f"{2.0**k:g}" for k in range(0, 18, 2)]
 
 
-def test_x_values_close_together_are_not_all_named() -> None:
+def test_ticks_of_close_x_values_do_not_overlap() -> None:
     sizes = {
         float(size): 1.0 for size in sorted([*(1 << power for power in range(12, 30)), 40 << 20, 48 << 20, 56 << 20])
     }
@@ -506,14 +507,14 @@ def test_x_values_close_together_are_not_all_named() -> None:
     assert axes.get_xticklabels()[-1].get_text() == "256M"
 
 
-def test_a_curve_that_rises_to_an_early_end_is_named_on_the_free_side() -> None:
+def test_a_curve_that_ends_early_is_labeled_on_its_free_side() -> None:
     series = {"short": {1.0: 1.0, 2.0: 8.0}, "long": {1.0: 0.5, 2.0: 7.9, 4.0: 9.0}, "falls": {1.0: 5.0, 2.0: 4.0}}
     (axes,) = plots.lines(series, x="x", y="y").axes
     named = {text.get_text(): text.get_horizontalalignment() for text in axes.texts}
     assert named == {"short": "right", "long": "left", "falls": "left"}
 
 
-def test_sectors_are_drawn_two_panels_beside_each_other() -> None:
+def test_sector_maps_are_drawn_in_rows_of_two_panels() -> None:
     strides = {f"stride {stride}": [4 * stride * lane for lane in range(32)] for stride in (1, 2, 8)}
     figure = plots.sectors(strides)
     first, second, third = (axes for axes in figure.axes if axes.get_title(loc="left"))
@@ -536,14 +537,14 @@ def test_a_learners_pass_is_remembered(
     assert (item.path_id in Progress(tmp_path).records()) == remembered
 
 
-def test_the_reference_stands_alone_in_its_own_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_expert_tree_has_only_the_reference_as_contestant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELPATH_TREE", "expert")
     assert list(notebook.contestants("vector_add")) == ["reference"]
     monkeypatch.delenv("KERNELPATH_TREE")
     assert list(notebook.contestants("vector_add")) == ["yours", "reference"]
 
 
-def calls_of_hold(source: str) -> list[ast.Call]:
+def find_hold_calls(source: str) -> list[ast.Call]:
     return [
         node
         for node in ast.walk(ast.parse(source))
@@ -551,8 +552,8 @@ def calls_of_hold(source: str) -> list[ast.Call]:
     ]
 
 
-def constants_of(source: str) -> set[str]:
-    """The names to which the cell assigns literals, or arithmetic with literals."""
+def constant_names(source: str) -> set[str]:
+    """Return the names to which the cell assigns literals or arithmetic with literals."""
     names: set[str] = set()
     for statement in ast.parse(source).body:
         if isinstance(statement, ast.Assign) and not isinstance(statement.value, ast.Constant | ast.Tuple):
@@ -568,13 +569,13 @@ def python_cells(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_no_cell_contains_the_arithmetic_that_it_asks_for(path: Path) -> None:
+def test_no_cell_contains_the_arithmetic_of_its_prediction(path: Path) -> None:
     for source in python_cells(path):
-        for call in calls_of_hold(source):
+        for call in find_hold_calls(source):
             nodes = list(ast.walk(call.args[1]))
             names = {node.id for node in nodes if isinstance(node, ast.Name)}
             computed = any(isinstance(node, ast.Call | ast.Subscript | ast.Attribute) for node in nodes)
-            assert computed or not names <= constants_of(source), ast.unparse(call)
+            assert computed or not names <= constant_names(source), ast.unparse(call)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -591,18 +592,18 @@ def test_every_prediction_is_explained_before_the_next_one(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_every_prediction_is_asked_for_in_front_of_its_cell(path: Path) -> None:
-    asked = 0
+def test_every_cell_has_at_most_one_prediction_above_it(path: Path) -> None:
+    open_predictions = 0
     for cell in read(path).cells:
         if cell.cell_type == "markdown":
-            asked += cell.source.count("**Predict.**")
-            assert asked < 2, f"{cell.id}: another prediction is asked for before the cell of the one before"
+            open_predictions += cell.source.count("**Predict.**")
+            assert open_predictions < 2, f"{cell.id}: another prediction is asked for before the cell of the one before"
         elif not cell.source.startswith("%%"):
-            asked = 0
+            open_predictions = 0
 
 
 def names_bound_by(source: str) -> set[str]:
-    """The names that a cell binds at its top level."""
+    """Return the names that a cell binds at its top level."""
     names: set[str] = set()
     for statement in ast.parse(source).body:
         if isinstance(statement, ast.FunctionDef | ast.ClassDef):
@@ -614,14 +615,14 @@ def names_bound_by(source: str) -> set[str]:
 
 
 def globals_read_by(table: symtable.SymbolTable) -> set[str]:
-    """The global names that a function reads, and the functions inside of it."""
+    """Return the global names that a function and its nested functions read."""
     names = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global() and symbol.is_referenced()}
     return names.union(*map(globals_read_by, table.get_children()))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_measurement_reads_no_name_that_two_cells_bind(path: Path) -> None:
-    """Its function runs only on a GPU, so that no other test would see a name that has become another value."""
+    """A measurement runs only on a GPU, so no other test would notice that a name has been rebound."""
     cells_of_name: dict[str, int] = {}
     for cell in code_cells(read(path)):
         if cell.source.startswith("%%"):

@@ -1,4 +1,4 @@
-"""One act has one verdict: reaching outside of what a submission may use, wherever and whenever."""
+"""Test that every access outside of a submission's permissions has the same verdict."""
 
 from __future__ import annotations
 
@@ -62,10 +62,11 @@ WHEN = {
 
 @pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize("act", ACTS)
-def test_it_is_denied(act: str, when: str, doubling: ExerciseRef, tmp_path: Path) -> None:
+def test_access_outside_the_permissions_is_denied(act: str, when: str, doubling: ExerciseRef, tmp_path: Path) -> None:
     if not NEEDS.get(act, True):
         pytest.skip("nothing holds it on this kernel")
-    folder, out = tmp_path / "class", tmp_path / "class-grades"
+    folder = tmp_path / "class"
+    out = tmp_path / "class-grades"
     neighbor = folder / "bob" / "w01a_double.py"
     for path in (neighbor, out / "grades.csv"):
         path.parent.mkdir(parents=True)
@@ -90,7 +91,7 @@ def test_it_is_denied(act: str, when: str, doubling: ExerciseRef, tmp_path: Path
     )
 
 
-def test_the_permissions_of_its_own_file_are_no_such_act(grade_text: GradeText) -> None:
+def test_a_submission_may_change_the_permissions_of_its_own_file(grade_text: GradeText) -> None:
     report = grade_text(
         textwrap.dedent(
             """
@@ -103,7 +104,7 @@ def test_the_permissions_of_its_own_file_are_no_such_act(grade_text: GradeText) 
     assert report.cause == "PermissionError: [Errno 13] Permission denied: 'mine.txt'"
 
 
-def test_a_socket_that_is_a_pair_is_no_such_act(grade_text: GradeText) -> None:
+def test_a_submission_may_create_a_socket_pair(grade_text: GradeText) -> None:
     body = (
         "    one, other = __import__('socket').socketpair()\n    one.send(b'x')\n    other.recv(1)\n    return 2 * x\n"
     )
@@ -111,7 +112,8 @@ def test_a_socket_that_is_a_pair_is_no_such_act(grade_text: GradeText) -> None:
 
 
 def test_the_table_of_a_class_has_a_column_for_it(doubling: ExerciseRef, tmp_path: Path) -> None:
-    folder, out = tmp_path / "class", tmp_path / "out"
+    folder = tmp_path / "class"
+    out = tmp_path / "out"
     bodies = {"ada": "2 * x", "bob": f"open({str(doubling.solution)!r})", "eve": "3 * x"}
     for learner, body in bodies.items():
         (folder / learner).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A package of operators is built, installed and held against its contract; see course/problems/kernel_library.py."""
+"""Test that a package of operators is built, installed, and checked; see course/problems/kernel_library.py."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ FILES = {
 }
 
 
-def twice_as_much(real: Any) -> Any:
+def double_result(real: Any) -> Any:
     return lambda x: 2 * real(x)
 
 
@@ -66,7 +66,7 @@ LIBRARY = Library(
     requires=("torch",),
     refusals=(Refusal("half", "a matrix", ValueError, "x", lambda device: (torch.ones(2, 2, device=device),)),),
     promises=(Promise("half", "four elements", lambda device: (torch.ones(4, device=device),), lambda x: (x / 2,)),),
-    faults={"values are doubled": Fault("half", twice_as_much)},
+    faults={"values are doubled": Fault("half", double_result)},
     benchmark={"half": ({"n": 5}, 40)},
 )
 
@@ -81,8 +81,8 @@ def leaves_no_trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator
         del sys.modules[name]
 
 
-def examined(folder: Path, *changes: tuple[str, str, str]) -> None:
-    """Install and examine the project with these changes: a file, what stands there, what stands there instead."""
+def examine_package(folder: Path, *changes: tuple[str, str, str]) -> None:
+    """Install and examine the project with changes, each a file, the old text, and the new text."""
     for name, text in FILES.items():
         text = dedent(text).lstrip()
         for file, old, new in changes:
@@ -96,27 +96,29 @@ def examined(folder: Path, *changes: tuple[str, str, str]) -> None:
     package.check_contract(LIBRARY, torch.device("cpu"))
 
 
-def test_a_package_is_used_from_its_wheel(tmp_path: Path) -> None:
-    examined(tmp_path)
+def test_a_package_is_imported_from_its_wheel(tmp_path: Path) -> None:
+    examine_package(tmp_path)
     halves = importlib.import_module("halves")
-    assert halves.half(torch.ones(1)) == 0.5, "the fault was taken out again"
+    assert halves.half(torch.ones(1)) == 0.5, "the injected fault is removed"
     assert "site-" in str(halves.__file__)
-    assert not (tmp_path / "project" / "build").exists(), "what is handed in stays as it is"
+    assert not (tmp_path / "project" / "build").exists(), "the submitted folder is unchanged"
 
 
 def test_options_of_pytest_above_the_project_do_not_apply(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\npython_files = no_such_file.py\n")
-    examined(tmp_path)
+    examine_package(tmp_path)
 
 
-TOML, INIT, TESTS = "pyproject.toml", "src/halves/__init__.py", "tests/test_half.py"
+TOML = "pyproject.toml"
+INIT = "src/halves/__init__.py"
+TESTS = "tests/test_half.py"
 BENCHMARK = "src/halves/benchmark.py"
 WRAPPED = "test_half():\n    assert not hasattr(halves.half, '__wrapped__')"
 WORN = "your test test_half fails: .*, where a function that calls half replaces it; test what it does"
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "said"),
+    ("change", "error", "message"),
     [
         ((TOML, 'where = ["src"]', 'where = ["."]'), EntryError, "installs src, tests, not halves"),
         ((TOML, 'version = "1"', 'version = "one"'), EntryError, "the wheel cannot be built"),
@@ -139,13 +141,13 @@ WORN = "your test test_half fails: .*, where a function that calls half replaces
         ((TESTS, "import halves\n", "import halve\n"), WrongOperator, "cannot be imported"),
     ],
 )
-def test_what_breaks_the_contract_is_told(
-    tmp_path: Path, change: tuple[str, str, str], error: type[Exception], said: str
+def test_a_violation_of_the_contract_is_reported(
+    tmp_path: Path, change: tuple[str, str, str], error: type[Exception], message: str
 ) -> None:
     grad = torch.is_grad_enabled()
     try:
-        with pytest.raises(error, match=said):
-            examined(tmp_path, change)
+        with pytest.raises(error, match=message):
+            examine_package(tmp_path, change)
     finally:
         torch.set_grad_enabled(grad)
 
@@ -166,13 +168,13 @@ def test_what_breaks_the_contract_is_told(
 )
 def test_the_file_to_change_is_named(tmp_path: Path, change: tuple[str, str, str], file: str, line: int) -> None:
     with pytest.raises((EntryError, WrongOperator)) as caught:
-        examined(tmp_path, change)
+        examine_package(tmp_path, change)
     finding = classify_exception(caught.value, tmp_path / "layer.py")
     assert (Path(finding.file).name, finding.line) == (file, line)
 
 
 def test_a_stub_in_the_project_is_named_and_not_the_file_that_calls_it(tmp_path: Path) -> None:
-    examined(tmp_path)
+    examine_package(tmp_path)
     halves = importlib.import_module("halves")
     Path(str(halves.__file__)).write_text('def half(x):\n    raise NotImplementedError("TODO: halve it")\n')
     importlib.reload(halves)
@@ -183,8 +185,8 @@ def test_a_stub_in_the_project_is_named_and_not_the_file_that_calls_it(tmp_path:
 
 
 def test_a_fake_with_the_strides_of_its_argument_is_told(tmp_path: Path) -> None:
-    """x / 2 keeps the strides of x; a kernel's output has those that it is given."""
-    examined(tmp_path)
+    """The result of x / 2 keeps the strides of x, but the output of a kernel has the strides of its allocation."""
+    examine_package(tmp_path)
     halves = importlib.import_module("halves")
     package._check_fake_strides(halves, "half", [torch.ones(6)[::2]])
     vars(halves)["half"] = lambda x: torch.empty_like(x) if type(x) is not torch.Tensor else x.contiguous()

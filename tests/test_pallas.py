@@ -1,4 +1,4 @@
-"""JAX in the process that runs a submission: it stays on the CPU, and its plugins for GPUs stay out."""
+"""Test that JAX stays on the CPU in the process of a submission and loads no GPU plugins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kernelpath.work import forkserver
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed")
 
 MARKER = "kernelpath_fake_plugin"
-# As JAX's plugin for CUDA does, it writes below /tmp. Without that it ends the process.
+# The plugin writes below /tmp, like JAX's plugin for CUDA, and ends the process if it cannot.
 PLUGIN = f"""
 import os, sys, tempfile
 
@@ -35,7 +35,7 @@ def initialize():
 
 @pytest.fixture
 def installed_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder on the path of workers with plugins that JAX discovers, by an entry point and by its namespace."""
+    """Return a folder on the path of workers with plugins that JAX discovers by entry point and by namespace."""
     (tmp_path / "fake_plugin.py").write_text(PLUGIN)
     metadata = tmp_path / "fake_plugin-1.0.dist-info"
     metadata.mkdir()
@@ -44,7 +44,7 @@ def installed_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     (tmp_path / "jax_plugins" / "fake").mkdir(parents=True)
     (tmp_path / "jax_plugins" / "fake" / "__init__.py").write_text(PLUGIN)
     monkeypatch.syspath_prepend(str(tmp_path))
-    forkserver.set_environment()  # the next fork server is new, and has this path
+    forkserver.set_environment()  # force a new fork server, which has this path
     yield tmp_path
     forkserver.set_environment()
     Path("/tmp", MARKER).unlink(missing_ok=True)
@@ -60,7 +60,7 @@ def test_a_plugin_for_gpus_is_not_loaded_by_a_submission() -> None:
 
 
 def test_the_plugin_of_these_tests_is_one_that_jax_loads(installed_plugin: Path) -> None:
-    """Otherwise the other tests show nothing."""
+    """The other tests prove something only if JAX loads this plugin outside of a submission."""
     script = "import jax; print(jax.default_backend())"
     environment = {"PYTHONPATH": str(installed_plugin), "TMPDIR": str(installed_plugin)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)

@@ -1,6 +1,6 @@
-"""benchmarks/peers.py: the cases of a race are cases of its exercises, and peers take their inputs.
+"""Test benchmarks/peers.py: its cases are cases of the exercises, and peers accept their inputs.
 
-A failure of one contestant costs the others nothing. The races themselves need a GPU.
+A failing contestant does not affect the others. The timing itself needs a GPU.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def test_an_operator_of_pytorch_computes_the_same(race: peers.Race, name: str) -
     problem = registry.load(registry.find(race.exercises[0])).problem
     inputs = problem.inputs(torch.Generator().manual_seed(1), **problem.cases[0])
     out, expected = (peers.first_output(x).double() for x in (race.peers[name](*inputs), problem.reference(*inputs)))
-    if name == "_int_mm":  # the scales are ours alone
+    if name == "_int_mm":  # only our kernel takes scales
         expected = inputs[0].double() @ inputs[1].double().T
     torch.testing.assert_close(out, expected, rtol=0.02, atol=0.02 * expected.square().mean().sqrt().item())
 
 
 class Clock:
-    """Times calls on the CPU, in the place of a stopwatch."""
+    """Call the contestants on the CPU in place of the stopwatch."""
 
     device = torch.device("cpu")
 
@@ -76,16 +76,16 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "absent", {})
 
 
-def run_with(path: Path, cases: int = 1, resume: bool = False, until: float = 1e30, **others: peers.Kernel) -> None:
+def run_with(path: Path, cases: int = 1, resume: bool = False, until: float = 1e30, **kernels: peers.Kernel) -> None:
     """Race torch.add with other kernels in some cases, and record the results."""
-    race = peers.Race(("vector_add",), [{"n": 8 + index, "offset": 0} for index in range(cases)], others)
+    race = peers.Race(("vector_add",), [{"n": 8 + index, "offset": 0} for index in range(cases)], kernels)
     recorder = peers.Recorder(path, resume=resume)
     for result in peers.run(race, Clock(), recorder=recorder, until=until):  # type: ignore[arg-type]
         recorder.add(result, {"sm_mhz": 1980.0})
     recorder.save()
 
 
-def test_a_contestant_that_fails_is_absent_and_the_others_are_timed(tmp_path: Path) -> None:
+def test_a_contestant_that_raises_is_absent_and_the_others_are_timed(tmp_path: Path) -> None:
     def failing(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         raise OSError("no library")
 
@@ -162,7 +162,7 @@ def test_few_elements_may_be_off_by_half_of_their_root_mean_square(wrong: int, e
     expected = torch.tensor([1.0, -1.0]).repeat(500)
     outcome.compare(expected)
     out = expected.clone()
-    out[:wrong] *= 1 - error - 0.04  # beside the absolute tolerance there is a relative one
+    out[:wrong] *= 1 - error - 0.04  # the relative tolerance is added to the absolute one
     if accepted:
         outcome.compare(out if wrong < 1000 else expected * (1 - error))
     else:

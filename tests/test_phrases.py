@@ -1,4 +1,4 @@
-"""The banned phrases are found where a person reads them, and plain English is left alone."""
+"""Test that banned phrases are found in text for readers, and that idiomatic English is not reported."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ from kernelpath.dev import phrases
         ("Neighbouring threads", "the American spelling"),
     ],
 )
-def test_a_translated_phrase_is_named_with_its_place_and_what_to_write(line: str, better: str, tmp_path: Path) -> None:
+def test_an_unidiomatic_phrase_is_reported_with_its_place_and_a_replacement(
+    line: str, better: str, tmp_path: Path
+) -> None:
     (tmp_path / "checks").mkdir()
     (tmp_path / "checks" / "lesson.md").write_text(f"A first line.\n{line}\n")
-    (found,) = phrases.unidiomatic(tmp_path)
-    assert found.startswith("checks/lesson.md:2: ")
-    assert found.endswith(f"write {better!r}")
+    (finding,) = phrases.unidiomatic(tmp_path)
+    assert finding.startswith("checks/lesson.md:2: ")
+    assert finding.endswith(f"write {better!r}")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +46,7 @@ def test_a_translated_phrase_is_named_with_its_place_and_what_to_write(line: str
         "It is no longer needed.",
     ],
 )
-def test_plain_english_is_left_alone(line: str, tmp_path: Path) -> None:
+def test_idiomatic_phrases_are_not_reported(line: str, tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(line)
     assert list(phrases.unidiomatic(tmp_path)) == []
 
@@ -53,5 +55,5 @@ def test_the_cells_of_a_notebook_are_read(tmp_path: Path) -> None:
     cells = [nbformat.v4.new_markdown_cell("A title"), nbformat.v4.new_code_cell("x = 1\nprint('bytes under way')")]
     (tmp_path / "notebooks").mkdir()
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "notebooks" / "week01.ipynb")
-    (found,) = phrases.unidiomatic(tmp_path)
-    assert found.startswith("notebooks/week01.ipynb:3: ")
+    (finding,) = phrases.unidiomatic(tmp_path)
+    assert finding.startswith("notebooks/week01.ipynb:3: ")

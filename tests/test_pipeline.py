@@ -1,4 +1,4 @@
-"""What the PTX machine records of an asynchronous kernel, and the chart of it."""
+"""Test the events that the PTX machine records of an asynchronous kernel, and the pipeline chart."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ KERNELS = Path(__file__).with_name("pipeline_kernels.cu")
 TILES = 6
 
 
-def events(monkeypatch: pytest.MonkeyPatch, stages: int, recorded: bool = True) -> list[Event]:
-    """Of a sum of TILES tiles by two blocks."""
+def record_events(monkeypatch: pytest.MonkeyPatch, stages: int, recorded: bool = True) -> list[Event]:
+    """Return the events of a kernel that sums TILES tiles with two blocks."""
     monkeypatch.setattr(simulated_gpu, "_target", SM_90A)
-    x, out = torch.arange(32.0 * TILES), torch.empty(2, 32)
+    x = torch.arange(32.0 * TILES)
+    out = torch.empty(2, 32)
     launched: list[frontends.Launched] = []
     with frontends.observe(launched.append), simt.recorded(recorded):
         cuda.kernel(KERNELS, "sum")[2, 64](x, out, TILES, stages)
@@ -35,106 +36,114 @@ def events(monkeypatch: pytest.MonkeyPatch, stages: int, recorded: bool = True) 
     return launch.counted.events
 
 
-def places(found: list[Event], kind: Kind, barrier: str = "") -> list[int]:
-    """Where the events of a kind are, at barriers whose names begin so."""
-    return [place for place, one in enumerate(found) if one.kind == kind and one.barrier.startswith(barrier)]
+def event_indices(events: list[Event], kind: Kind, barrier: str = "") -> list[int]:
+    """Return the indices of the events of a kind at barriers whose names start with a prefix."""
+    return [index for index, event in enumerate(events) if event.kind == kind and event.barrier.startswith(barrier)]
 
 
 @pytest.mark.parametrize(("stages", "waits"), [(1, TILES - 1), (2, TILES - 2), (4, TILES - 4)])
-def test_who_waits_for_whom(stages: int, waits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = events(monkeypatch, stages)
-    loads, lands = places(found, Kind.LOAD), places(found, Kind.LAND)
-    filled, freed = places(found, Kind.PASS, "full"), places(found, Kind.PASS, "empty")
-    releases = places(found, Kind.ARRIVE, "empty")
-    assert [len(one) for one in (loads, lands, filled, freed, releases)] == [TILES] * 5  # of one block alone
-    assert {found[place].bytes for place in loads + lands} == {128}
+def test_events_of_the_pipeline_happen_in_order(stages: int, waits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = record_events(monkeypatch, stages)
+    loads = event_indices(events, Kind.LOAD)
+    lands = event_indices(events, Kind.LAND)
+    filled = event_indices(events, Kind.PASS, "full")
+    acquired = event_indices(events, Kind.PASS, "empty")
+    releases = event_indices(events, Kind.ARRIVE, "empty")
+    assert [len(indices) for indices in (loads, lands, filled, acquired, releases)] == [
+        TILES
+    ] * 5  # only one of the two blocks is recorded
+    assert {events[index].bytes for index in loads + lands} == {128}
     for tile in range(TILES):
-        assert found[loads[tile]].barrier == found[lands[tile]].barrier == f"full[{tile % stages}]"
-        assert found[lands[tile]].phase == tile // stages
-        assert freed[tile] < loads[tile] < lands[tile] < filled[tile] < releases[tile]
+        assert events[loads[tile]].barrier == events[lands[tile]].barrier == f"full[{tile % stages}]"
+        assert events[lands[tile]].phase == tile // stages
+        assert acquired[tile] < loads[tile] < lands[tile] < filled[tile] < releases[tile]
         if tile >= stages:
-            assert releases[tile - stages] < freed[tile]
-    assert [found[place].step for place in loads] == sorted(found[place].step for place in loads)
-    waiting = places(found, Kind.WAIT, "empty")
+            assert releases[tile - stages] < acquired[tile]
+    assert [events[index].step for index in loads] == sorted(events[index].step for index in loads)
+    waiting = event_indices(events, Kind.WAIT, "empty")
     assert len(waiting) == waits
     source = KERNELS.read_text().splitlines()
-    assert {(found[place].warp, "&empty[s]" in source[found[place].line - 1]) for place in waiting} == {(1, True)}
-    assert {found[place].warp for place in places(found, Kind.WAIT, "full")} == {0}
+    assert {(events[index].warp, "&empty[s]" in source[events[index].line - 1]) for index in waiting} == {(1, True)}
+    assert {events[index].warp for index in event_indices(events, Kind.WAIT, "full")} == {0}
 
 
-def test_a_launch_that_nobody_asks_of_has_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert events(monkeypatch, 2, recorded=False) == []
+def test_a_launch_without_recording_has_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert record_events(monkeypatch, 2, recorded=False) == []
     with pytest.raises(ValueError, match="no events were recorded"):
         pipeline.chart([])
 
 
-def test_the_chart_shows_what_a_second_stage_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, two = (pipeline.chart(events(monkeypatch, stages)) for stages in (1, 2))
-    assert one.labels == two.labels == ["TMA", "consumer w0", "producer w1"]
-    assert one.rows == [
+def test_the_chart_shows_the_overlap_of_a_second_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_stage, two_stages = (pipeline.chart(record_events(monkeypatch, stages)) for stages in (1, 2))
+    assert one_stage.labels == two_stages.labels == ["TMA", "consumer w0", "producer w1"]
+    assert one_stage.rows == [
         "      v     v     v     v     v      v   ",
         ">.>....>a....>a....>a....>a....>a.....>ax",
         " >.>aL...>aL...>aL...>aL...>aL...>aLx    ",
     ]
-    assert two.rows == [  # the second copy is in flight while the first tile is read
+    assert two_stages.rows == [  # the second copy is in flight while the first tile is read
         "        v     v     v     v      v  v   ",
         ">.>......>a....>a....>a....>a.....>a.>ax",
         " >.>aLaL...>aL...>aL...>aL...>aLx       ",
     ]
-    released = [two.marks[mark.after] for mark in two.marks if mark.after is not None]
+    released = [two_stages.marks[mark.after] for mark in two_stages.marks if mark.after is not None]
     assert {(mark.sign, mark.barrier[:-3]) for mark in released} == {("v", "full"), ("a", "empty")}
-    told = Console(width=80, file=io.StringIO(), force_terminal=False)
-    told.print(pipeline.text(one))
-    text = told.file.getvalue()  # type: ignore[attr-defined]
+    console = Console(width=80, file=io.StringIO(), force_terminal=False)
+    console.print(pipeline.text(one_stage))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
     assert max(map(len, text.splitlines())) <= 80
     rows = [line.split()[2:-1] for line in text.splitlines() if line.startswith("producer w1  ")]
     assert rows[1:] == [["barrier", "0", "19", "1"], ["empty[0]", "23", "5"]]
-    figure = pipeline_picture.draw(two)
+    figure = pipeline_picture.draw(two_stages)
     letters = "".join(part.get_text() for part in figure.axes[0].texts)
-    stages = [pipeline.stage_of(mark.barrier) if mark.sign in "Lv" else "" for mark in two.marks]
-    assert letters == "".join(mark.sign + stage for mark, stage in zip(two.marks, stages, strict=True))
+    stages = [pipeline.stage_of(mark.barrier) if mark.sign in "Lv" else "" for mark in two_stages.marks]
+    assert letters == "".join(mark.sign + stage for mark, stage in zip(two_stages.marks, stages, strict=True))
 
 
-def test_warps_that_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_chart_links_each_named_barrier_wait_to_its_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulated_gpu, "_target", SM_90A)
     launched: list[frontends.Launched] = []
     with frontends.observe(launched.append), simt.recorded():
         cuda.kernel(KERNELS, "turns")[1, 64](torch.empty(6), 3)
     assert launched[0].counted is not None
-    shown = pipeline.chart(launched[0].counted.events)
-    assert shown.labels == ["warp 0", "warp 1"]
-    ended = [
-        (mark.row, shown.marks[mark.after].row, shown.marks[mark.after].barrier) for mark in shown.marks if mark.after
+    chart = pipeline.chart(launched[0].counted.events)
+    assert chart.labels == ["warp 0", "warp 1"]
+    wake_ups = [
+        (mark.row, chart.marks[mark.after].row, chart.marks[mark.after].barrier) for mark in chart.marks if mark.after
     ]
-    assert ended == [(0, 1, "barrier 1"), (1, 0, "barrier 2")] * 3
+    assert wake_ups == [(0, 1, "barrier 1"), (1, 0, "barrier 2")] * 3
 
 
 def test_a_wait_in_a_cluster_ends_by_its_own_blocks_barrier() -> None:
-    def event(kind: Kind, block: int, barrier: str = "") -> Event:
+    def make_event(kind: Kind, block: int, barrier: str = "") -> Event:
         return Event(kind, 0, block, 0, 7, "mbarrier.try_wait", barrier, 0, 0)
 
-    found = [event(Kind.RUN, 0), event(Kind.WAIT, 0, "empty"), event(Kind.RUN, 1)]
-    found += [event(Kind.ARRIVE, 1, "empty of block 0"), event(Kind.ARRIVE, 1, "empty"), event(Kind.RUN, 0)]
-    shown = pipeline.chart(found)
-    assert shown.labels == ["warp 0:0", "warp 1:0"]
-    assert shown.rows == [">...>", " >aa "]
-    assert [mark.after for mark in shown.marks] == [None, None, None, None, 2]
+    events = [make_event(Kind.RUN, 0), make_event(Kind.WAIT, 0, "empty"), make_event(Kind.RUN, 1)]
+    events += [
+        make_event(Kind.ARRIVE, 1, "empty of block 0"),
+        make_event(Kind.ARRIVE, 1, "empty"),
+        make_event(Kind.RUN, 0),
+    ]
+    chart = pipeline.chart(events)
+    assert chart.labels == ["warp 0:0", "warp 1:0"]
+    assert chart.rows == [">...>", " >aa "]
+    assert [mark.after for mark in chart.marks] == [None, None, None, None, 2]
 
 
-def test_profile_asks_for_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_profile_command_draws_the_pipeline(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     picture = tmp_path / "pipeline.png"
     command = ["profile", "vector_add", "--tree", "solutions", "--pipeline"]
     assert _status([*command, "--picture", str(picture)]) == 0
-    told = capsys.readouterr().out
-    assert ">x" in told
-    assert "no warp waits for anything" in told
+    output = capsys.readouterr().out
+    assert ">x" in output
+    assert "no warp waits for anything" in output
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert _status([*command, "--sass"]) == 2
     assert "--pipeline goes with NAME and --picture" in capsys.readouterr().err
 
 
-def without_release(folder: Path) -> Path:
-    """The kernels, but nobody says that a stage is empty: the second use of a stage waits forever."""
+def remove_release(folder: Path) -> Path:
+    """Write the kernels without the arrival that releases a stage: the second use of a stage waits forever."""
     source = KERNELS.read_text()
     release = "ptx::mbarrier_arrive(&empty[s]);"
     assert source.count(release) == 1
@@ -143,25 +152,29 @@ def without_release(folder: Path) -> Path:
     return broken
 
 
-def test_a_deadlock_is_drawn_up_to_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_chart_of_a_deadlock_marks_the_stuck_warps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(simulated_gpu, "_target", SM_90A)
-    x, out = torch.arange(32.0 * TILES), torch.empty(2, 32)
-    with pytest.raises(simt.TimedOut) as stopped, simt.recorded():
-        cuda.kernel(without_release(tmp_path), "sum")[2, 64](x, out, TILES, 2)
-    shown = pipeline.chart(stopped.value.launch.events, failed=True)
-    assert shown.labels == ["TMA", "consumer w0", "producer w1"]
-    assert shown.rows[1].endswith(">!")
-    assert shown.rows[2].rstrip("!").endswith("aLaL")
-    assert shown.rows[2].endswith("!!")
-    assert "!" not in shown.rows[0]
-    assert [(one.role, one.awaited) for one in shown.stuck] == [("consumer w0", "full[0]"), ("producer w1", "empty[0]")]
+    x = torch.arange(32.0 * TILES)
+    out = torch.empty(2, 32)
+    with pytest.raises(simt.TimedOut) as timeout, simt.recorded():
+        cuda.kernel(remove_release(tmp_path), "sum")[2, 64](x, out, TILES, 2)
+    chart = pipeline.chart(timeout.value.launch.events, failed=True)
+    assert chart.labels == ["TMA", "consumer w0", "producer w1"]
+    assert chart.rows[1].endswith(">!")
+    assert chart.rows[2].rstrip("!").endswith("aLaL")
+    assert chart.rows[2].endswith("!!")
+    assert "!" not in chart.rows[0]
+    assert [(warp.role, warp.awaited) for warp in chart.stuck] == [
+        ("consumer w0", "full[0]"),
+        ("producer w1", "empty[0]"),
+    ]
     source = KERNELS.read_text().splitlines()
-    assert ["&full[s]" in source[one.line - 1] for one in shown.stuck] == [True, False]
-    assert [one.phase for one in shown.stuck] == [1, 0]
+    assert ["&full[s]" in source[warp.line - 1] for warp in chart.stuck] == [True, False]
+    assert [warp.phase for warp in chart.stuck] == [1, 0]
     text = Console(width=80, file=io.StringIO(), force_terminal=False)
-    text.print(pipeline.text(shown))
+    text.print(pipeline.text(chart))
     assert "producer w1 waits in line 23 for empty[0], in phase 0" in text.file.getvalue()  # type: ignore[attr-defined]
-    assert pipeline_picture.draw(shown).axes
+    assert pipeline_picture.draw(chart).axes
 
 
 def test_the_last_columns_of_a_failure_are_shown() -> None:
@@ -175,13 +188,13 @@ def test_the_last_columns_of_a_failure_are_shown() -> None:
 
 
 def test_the_stage_of_a_copy_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = pipeline.chart(events(monkeypatch, 2))
+    chart = pipeline.chart(record_events(monkeypatch, 2))
     by_sign = {
-        sign: [shown.stages[column] for column, mark in enumerate(shown.marks) if mark.sign == sign] for sign in "Lva>"
+        sign: [chart.stages[column] for column, mark in enumerate(chart.marks) if mark.sign == sign] for sign in "Lva>"
     }
     assert by_sign["L"] == by_sign["v"] == ["0", "1"] * (TILES // 2)
     assert set(by_sign[">"]) == {" "}
-    letters = [part.get_text() for part in pipeline_picture.draw(shown).axes[0].texts]
+    letters = [part.get_text() for part in pipeline_picture.draw(chart).axes[0].texts]
     assert [letter for letter in letters if letter.startswith("L")] == ["L0", "L1"] * (TILES // 2)
     assert [pipeline.stage_of(name) for name in ("full[12]", "full[3] of block 1", "full", "barrier 1")] == [
         "12",
@@ -191,13 +204,13 @@ def test_the_stage_of_a_copy_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_two_warpgroups_that_do_the_same_have_a_row_each() -> None:
-    def event(kind: Kind, warp: int, barrier: str = "") -> Event:
+def test_warpgroups_with_the_same_role_have_separate_rows() -> None:
+    def make_event(kind: Kind, warp: int, barrier: str = "") -> Event:
         return Event(kind, 0, 0, warp, 7, "wgmma", barrier, 0, 0)
 
-    found = [event(Kind.RUN, warp) for warp in range(8)]
-    found += [event(Kind.MULTIPLY, warp) for warp in range(8)]
-    assert pipeline.chart(found).labels == ["consumer w0-3", "consumer w4-7"]
+    events = [make_event(Kind.RUN, warp) for warp in range(8)]
+    events += [make_event(Kind.MULTIPLY, warp) for warp in range(8)]
+    assert pipeline.chart(events).labels == ["consumer w0-3", "consumer w4-7"]
 
 
 SOURCE = """\
@@ -211,7 +224,7 @@ cute.arch.mbarrier_init(done, 1)
 """
 
 
-def numbered(lines: list[int]) -> dict[str, int]:
+def number_barriers(lines: list[int]) -> dict[str, int]:
     return {f"mbarrier {number}": line for number, line in enumerate(lines)}
 
 
@@ -231,21 +244,21 @@ def numbered(lines: list[int]) -> dict[str, int]:
         ([2, 99], set(), ["mbarrier 0", "mbarrier 1"]),
     ],
 )
-def test_the_source_names_what_no_variable_does(lines: list[int], landed: set[int], expected: list[str]) -> None:
-    found = barriers.infer_names(numbered(lines), SOURCE, {f"mbarrier {number}" for number in landed})
-    assert [found.get(name, name).removeprefix("pipeline") for name in numbered(lines)] == expected
+def test_barrier_names_are_inferred_from_the_source(lines: list[int], landed: set[int], expected: list[str]) -> None:
+    inferred_names = barriers.infer_names(number_barriers(lines), SOURCE, {f"mbarrier {number}" for number in landed})
+    assert [inferred_names.get(name, name).removeprefix("pipeline") for name in number_barriers(lines)] == expected
 
 
-def test_a_barrier_of_another_block_keeps_its_block() -> None:
+def test_a_renamed_barrier_of_another_block_keeps_its_block() -> None:
     event = Event(Kind.ARRIVE, 0, 0, 0, 7, "mbarrier.arrive", "mbarrier 1 of block 2", 0, 0)
-    (renamed,) = barriers.rename_barriers([event], numbered([3, 3]), SOURCE)
+    (renamed,) = barriers.rename_barriers([event], number_barriers([3, 3]), SOURCE)
     assert renamed.barrier == "full[1] of block 2"
 
 
 def test_profile_draws_the_first_case_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A CuTe kernel whose stages are never released: its smallest cases pass, as they use no stage twice."""
+    """The smallest cases of a CuTe kernel that never releases a stage pass because they use no stage twice."""
     delivery.deliver(tmp_path)
     monkeypatch.chdir(tmp_path)
     item = registry.find("tma_copy")

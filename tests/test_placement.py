@@ -1,4 +1,4 @@
-"""Which tensors a GPU would have in its memory, on a machine without one."""
+"""Test which tensors count as device memory on a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernelpath.work.dispatch_monitor import DispatchMonitor
 Make = Callable[[torch.Tensor], torch.Tensor]
 
 
-def made_with_default(x: torch.Tensor) -> torch.Tensor:
+def create_on_default_device(x: torch.Tensor) -> torch.Tensor:
     torch.set_default_device(x.device)
     try:
         return torch.tensor([1.0, 2.0])
@@ -23,18 +23,18 @@ def made_with_default(x: torch.Tensor) -> torch.Tensor:
         torch.set_default_device(None)
 
 
-def made_in_context(x: torch.Tensor) -> torch.Tensor:
+def create_in_device_context(x: torch.Tensor) -> torch.Tensor:
     with torch.device(x.device):
         return torch.zeros(3)
 
 
-def made_by_autograd(x: torch.Tensor) -> torch.Tensor:
+def differentiate(x: torch.Tensor) -> torch.Tensor:
     (gradient,) = torch.autograd.grad((x.detach().requires_grad_() * 2).sum(), x.detach(), allow_unused=True)
     return gradient if gradient is not None else torch.zeros_like(x)
 
 
 class TwoOutputs(torch.autograd.Function):
-    """Autograd makes zeros for the gradient of the second output, which nothing uses."""
+    """Return two outputs. Autograd creates zeros for the gradient of the second output, which nothing uses."""
 
     @staticmethod
     def forward(ctx, x):  # type: ignore[no-untyped-def]
@@ -46,13 +46,13 @@ class TwoOutputs(torch.autograd.Function):
         return first + second
 
 
-def gradient_that_nothing_gave(x: torch.Tensor) -> torch.Tensor:
+def undefined_gradient(x: torch.Tensor) -> torch.Tensor:
     leaf = x.detach().requires_grad_()
     torch.autograd.grad(TwoOutputs.apply(leaf)[0].sum(), leaf)  # type: ignore[no-untyped-call]
     return TwoOutputs.second  # type: ignore[attr-defined, no-any-return]
 
 
-# As most programs choose their device.
+# Most programs choose their device like this.
 CHOSEN = "cuda" if torch.cuda.is_available() else "cpu"
 
 ON_DEVICE: dict[str, Make] = {
@@ -80,10 +80,10 @@ ON_DEVICE: dict[str, Make] = {
     "like, on what was chosen": lambda x: torch.empty_like(x, device=CHOSEN),
     "to what was chosen": lambda x: torch.from_numpy(np.ones(3)).to(CHOSEN),
     "to what was chosen, by name": lambda x: torch.zeros(3).to(device=torch.device(CHOSEN)),
-    "default device": made_with_default,
-    "device context": made_in_context,
+    "default device": create_on_default_device,
+    "device context": create_in_device_context,
     "operator": lambda x: torch.stack([x, x]),
-    "gradient": gradient_that_nothing_gave,
+    "gradient": undefined_gradient,
     "parameter": lambda x: torch.nn.Parameter(x),
     "nothing": lambda x: torch.empty(0),
 }
@@ -101,26 +101,26 @@ ON_HOST: dict[str, tuple[Make, str]] = {
 
 
 def launch(make: Make) -> torch.Tensor:
-    """Give a kernel what `make` makes from an input."""
+    """Pass to a kernel the tensor that `make` returns for an input."""
     placement = Placement()
     (x,) = placement.inputs([torch.randn(4)])
     with placement, DispatchMonitor(lambda fresh: fresh, placement=placement):
-        made = make(x)
-        assert made.device == (DEVICE if placement.is_on_device(made) and made.numel() else made.device)
-        placement.check_launch([("x", x), ("out", made)])
-    return made
+        out = make(x)
+        assert out.device == (DEVICE if placement.is_on_device(out) and out.numel() else out.device)
+        placement.check_launch([("x", x), ("out", out)])
+    return out
 
 
 @pytest.mark.parametrize("make", ON_DEVICE.values(), ids=ON_DEVICE)
-def test_what_a_gpu_would_have_in_its_memory_may_be_given_to_a_kernel(make: Make) -> None:
+def test_a_kernel_accepts_tensors_on_the_device(make: Make) -> None:
     launch(make)
 
 
-@pytest.mark.parametrize(("make", "said"), ON_HOST.values(), ids=ON_HOST)
-def test_memory_of_the_host_may_not(make: Make, said: str) -> None:
+@pytest.mark.parametrize(("make", "message"), ON_HOST.values(), ids=ON_HOST)
+def test_a_kernel_refuses_tensors_on_the_host(make: Make, message: str) -> None:
     with pytest.raises(TensorOnHost, match=r"^out is a CPU tensor") as raised:
         launch(make)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_a_tensor_on_the_device_is_moved_there_without_a_copy() -> None:
@@ -133,7 +133,7 @@ def test_a_tensor_on_the_device_is_moved_there_without_a_copy() -> None:
         assert x.device == torch.empty_like(x).device != torch.empty(3).device
 
 
-def test_outside_of_a_call_devices_are_as_ever() -> None:
+def test_outside_of_a_call_devices_are_unchanged() -> None:
     placement = Placement()
     x, device = placement.inputs([torch.randn(4), torch.device("cpu")])
     assert device == DEVICE
@@ -143,7 +143,7 @@ def test_outside_of_a_call_devices_are_as_ever() -> None:
     assert torch.tensor([1.0]).to(x).device == torch.device("cpu")
 
 
-def added_in_a_thread(x: torch.Tensor) -> torch.Tensor:
+def add_in_a_thread(x: torch.Tensor) -> torch.Tensor:
     sums: list[torch.Tensor] = []
     thread = threading.Thread(target=lambda: sums.append(x + x))
     thread.start()
@@ -151,10 +151,10 @@ def added_in_a_thread(x: torch.Tensor) -> torch.Tensor:
     return sums[0]
 
 
-def test_a_tensor_that_a_thread_made_is_not_refused() -> None:
+def test_a_tensor_created_by_a_thread_is_accepted() -> None:
     placement = Placement()
     (x,) = placement.inputs([torch.randn(4)])
     with placement, DispatchMonitor(lambda fresh: fresh, placement=placement):
-        placement.check_launch([("sums", added_in_a_thread(x))])
+        placement.check_launch([("sums", add_in_a_thread(x))])
         with pytest.raises(TensorOnHost, match="by empty without the device of an input"):
             placement.check_launch([("out", torch.empty(4))])

@@ -1,4 +1,4 @@
-"""Sections of the files of planted submissions become programs; what does not follow the format is refused."""
+"""Test that sections of planted submissions become programs, and that sections with a wrong format are refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_patch_is_found_by_its_text(hunk: str, patched: str, tmp_path: Path) -
     ],
     ids=["gone", "ambiguous", "a part of a line", "no such file", "no such honest submission"],
 )
-def test_a_patch_that_no_longer_fits_says_so(hunk: str, message: str, tmp_path: Path) -> None:
+def test_a_patch_that_no_longer_fits_is_refused(hunk: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=re.escape(message)):
         reject_of(hunk, tmp_path).submission(tmp_path / "out")
 
@@ -63,9 +63,9 @@ def sections(text: str, root: Path, kind: str = "rejects") -> list[Planted]:
 
 
 def test_a_section_has_a_verdict_a_name_a_reason_and_a_device(tmp_path: Path) -> None:
-    whole = '```python\n"""C3: not a number."""\n```\n\n```cuda\n// C\n```\n'
+    program = '```python\n"""C3: not a number."""\n```\n\n```cuda\n// C\n```\n'
     patch = PATCH.format("-a = 1\n")
-    first = f"## WRONG_VALUES nan\n\n{whole}\n"
+    first = f"## WRONG_VALUES nan\n\n{program}\n"
     second = f"## OUT_OF_BOUNDS no_guard\ndevice: cpu\n\nC10, an accident:\ntwo lines.\n\n{patch}"
     out_of_bounds, wrong_values = sections(first + second, tmp_path)
     assert out_of_bounds.name == "w01a_double/OUT_OF_BOUNDS_no_guard"
@@ -103,7 +103,7 @@ def test_a_section_without_the_format_is_refused(text: str, message: str, tmp_pa
 
 
 def test_every_submission_fits_the_programs_that_it_changes(tmp_path: Path) -> None:
-    """`make weekly` grades most of them, so a renamed variable of a solution would go unnoticed until then."""
+    """Most submissions are graded weekly, so a renamed variable of a solution would go unnoticed until then."""
     for index, submission in enumerate((*planted.rejects(ROOT), *planted.accepts(ROOT))):
         folder = tmp_path / str(index)
         assert submission.submission(folder).exists(), submission.name

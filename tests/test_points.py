@@ -1,4 +1,4 @@
-"""A teacher's policy: what each exercise is worth, when it was due, and what late days cost."""
+"""Test a teacher's policy: the points of each exercise, its deadline, and the cost of late days."""
 
 from __future__ import annotations
 
@@ -34,33 +34,36 @@ def read(tmp_path: Path, text: str, times: str = "") -> Policy:
     return read_policy(tmp_path / "policy.toml", ROOT)
 
 
-def graded(stem: str, stars: int, learner: str = "ada", verdict: Verdict = Verdict.PASSED) -> Grade:
+def create_grade(stem: str, stars: int, learner: str = "ada", verdict: Verdict = Verdict.PASSED) -> Grade:
     return Grade(learner, stem, "key", Report(stem, "", "", "", 0, verdict, stars=stars))
 
 
-def scored(policy: Policy, *grades: Grade, most: int = 3) -> LearnerScore:
-    (learner,) = points.score_class(grades, [], dict.fromkeys((grade.exercise for grade in grades), most), policy)
+def score(policy: Policy, *grades: Grade, max_stars: int = 3) -> LearnerScore:
+    (learner,) = points.score_class(grades, [], dict.fromkeys((grade.exercise for grade in grades), max_stars), policy)
     return learner
 
 
-def dated(late: Mapping[str, timedelta], rule: LateRule) -> Policy:
-    """A policy under which ada handed in each exercise so long after its deadline, a week apart."""
+def create_late_policy(late: Mapping[str, timedelta], rule: LateRule) -> Policy:
+    """Return a policy with weekly deadlines under which ada handed in each exercise with a delay.
+
+    late: the delays by exercise.
+    """
     deadlines = {stem: DUE + timedelta(weeks=number) for number, stem in enumerate(late)}
     times = {("ada", stem): deadlines[stem] + delay for stem, delay in late.items()}
     return Policy(dict.fromkeys(late, 10.0), deadlines, 1, rule, times=times)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# the file
+# Parsing of the policy file
 
 
 def test_without_a_policy_an_exercise_has_a_point_for_each_star() -> None:
-    learner = scored(Policy(), graded(ADD.path_id, 2), graded(TRANSPOSE.path_id, 0, verdict=Verdict.RACE))
+    learner = score(Policy(), create_grade(ADD.path_id, 2), create_grade(TRANSPOSE.path_id, 0, verdict=Verdict.RACE))
     assert (learner.points, learner.of, learner.passed) == (2, 6, 1)
     assert [score.reason for score in learner.scores] == ["2 of 3 stars", "RACE"]
 
 
-def test_the_table_of_an_exercise_goes_before_its_weeks_and_the_default(tmp_path: Path) -> None:
+def test_the_table_of_an_exercise_overrides_its_week_and_the_default(tmp_path: Path) -> None:
     text = f"""{FILES}points = 5
     timezone = "UTC"
     deadline = 2026-09-01
@@ -73,7 +76,7 @@ def test_the_table_of_an_exercise_goes_before_its_weeks_and_the_default(tmp_path
     """
     policy = read(tmp_path, text)
     coalescing = registry.find("coalescing", ROOT)
-    assert {policy.points[one.path_id] for one in (ADD, coalescing, TRANSPOSE)} == {5, 7, 20}
+    assert {policy.points[exercise.path_id] for exercise in (ADD, coalescing, TRANSPOSE)} == {5, 7, 20}
     assert policy.points[TRANSPOSE.path_id] == 20
     assert policy.deadlines[TRANSPOSE.path_id] == datetime(2026, 10, 5, 21, 59, tzinfo=timezone.utc)
     assert policy.deadlines[ADD.path_id] == datetime(2026, 9, 2, tzinfo=timezone.utc), "a date ends with its day"
@@ -81,7 +84,7 @@ def test_the_table_of_an_exercise_goes_before_its_weeks_and_the_default(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("points = ", "is not TOML"),
         ("pionts = 3", "unknown key pionts; did you mean points?"),
@@ -111,14 +114,14 @@ def test_the_table_of_an_exercise_goes_before_its_weeks_and_the_default(tmp_path
         ("[extensions]\nada = 1.5", "extensions.ada = 1.5 is not a whole number"),
     ],
 )
-def test_what_is_wrong_with_a_policy_is_said_with_its_key(tmp_path: Path, text: str, said: str) -> None:
+def test_a_mistake_in_a_policy_is_reported_with_its_key(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(PolicyError) as error:
         read(tmp_path, text)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("source", ["docs/teachers.md", "src/kernelpath/school/policy.py"])
-def test_the_policies_that_are_shown_can_be_used(tmp_path: Path, source: str) -> None:
+def test_the_documented_policies_are_valid(tmp_path: Path, source: str) -> None:
     text = (ROOT / source).read_text()
     pattern = r"```toml\n(.*?)```" if source.endswith(".md") else r"\n\n(    timezone = .*?\n)\n(?!    )"
     match = re.search(pattern, text, re.DOTALL)
@@ -131,7 +134,7 @@ def test_the_policies_that_are_shown_can_be_used(tmp_path: Path, source: str) ->
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ("ada,tomorrow,", "row 2: 'tomorrow' is not a time"),
         ("ada,2026-10-05,", "is not a time"),
@@ -139,10 +142,10 @@ def test_the_policies_that_are_shown_can_be_used(tmp_path: Path, source: str) ->
         ("ada,2026-10-05T12:00:00Z,nothing_like_it", "row 2: there is no exercise"),
     ],
 )
-def test_what_is_wrong_with_the_times_is_said_with_its_row(tmp_path: Path, row: str, said: str) -> None:
+def test_a_mistake_in_the_times_is_reported_with_its_row(tmp_path: Path, row: str, message: str) -> None:
     with pytest.raises(PolicyError) as error:
         read(tmp_path, 'times = "submitted.csv"', f"learner,submitted,exercise\n{row}\n")
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -152,13 +155,13 @@ def test_what_is_wrong_with_the_times_is_said_with_its_row(tmp_path: Path, row: 
         "2026-10-05 23:59",
     ],
 )
-def test_times_are_read_as_platforms_write_them(tmp_path: Path, text: str) -> None:
+def test_times_are_parsed_in_the_formats_of_common_platforms(tmp_path: Path, text: str) -> None:
     policy = read(tmp_path, 'times = "submitted.csv"\ntimezone = "Europe/Berlin"', f"learner;submitted\nada;{text}\n")
     submitted = policy.submitted("ada", ADD.path_id, None)
     assert submitted == datetime(2026, 10, 5, 21, 59, tzinfo=timezone.utc)
 
 
-def test_the_latest_row_counts_and_the_row_of_an_exercise_before_that_of_all(tmp_path: Path) -> None:
+def test_the_latest_row_counts_and_a_row_for_an_exercise_takes_precedence(tmp_path: Path) -> None:
     times = """learner,submitted,exercise
     'ada',,
     ada,2026-10-05T12:00:00Z,
@@ -175,7 +178,7 @@ def test_the_latest_row_counts_and_the_row_of_an_exercise_before_that_of_all(tmp
     assert unmatched(policy, ["ada", "=bob", "cyd"]) == ["ghost"]
 
 
-def test_of_the_files_the_newest_modification_counts(tmp_path: Path) -> None:
+def test_the_newest_modification_time_of_the_files_counts(tmp_path: Path) -> None:
     policy = read(tmp_path, f'{FILES}timezone = "Europe/Berlin"')
     python_file = tmp_path / ADD.solution.name
     for path, seconds in ((python_file, 100), (python_file.with_suffix(".cu"), 200)):
@@ -185,7 +188,7 @@ def test_of_the_files_the_newest_modification_counts(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# the points
+# Computation of the points
 
 
 @pytest.mark.parametrize(
@@ -201,29 +204,29 @@ def test_of_the_files_the_newest_modification_counts(tmp_path: Path) -> None:
         (timedelta(days=-5), 10, 0),
     ],
 )
-def test_each_day_that_has_begun_costs_its_share(delay: timedelta, points_: float, days: int) -> None:
+def test_each_started_day_costs_its_share(delay: timedelta, points_: float, days: int) -> None:
     rule = LateRule(10, most_days=3, grace_minutes=10)
-    learner = scored(dated({ADD.path_id: delay}, rule), graded(ADD.path_id, 3))
+    learner = score(create_late_policy({ADD.path_id: delay}, rule), create_grade(ADD.path_id, 3))
     assert (learner.points, learner.late_days) == (points_, days)
 
 
-def test_more_than_all_points_are_never_taken() -> None:
-    learner = scored(dated({ADD.path_id: timedelta(days=30)}, LateRule(10)), graded(ADD.path_id, 3))
+def test_the_penalty_never_exceeds_the_points() -> None:
+    learner = score(create_late_policy({ADD.path_id: timedelta(days=30)}, LateRule(10)), create_grade(ADD.path_id, 3))
     assert (learner.points, learner.scores[0].reason) == (0, "30 days late: -100%")
 
 
-def test_free_days_go_to_the_first_deadlines_that_have_points_to_lose() -> None:
+def test_free_days_are_spent_on_the_first_deadlines_with_points_to_lose() -> None:
     stems = [registry.find(name, ROOT).path_id for name in ("hello_grid", "vector_add", "matrix_add")]
-    policy = dated(dict.fromkeys(stems, timedelta(days=2)), LateRule(10, free_days=3))
-    failed = graded(stems[0], 0, verdict=Verdict.RACE)
-    learner = scored(policy, failed, graded(stems[1], 3), graded(stems[2], 3))
+    policy = create_late_policy(dict.fromkeys(stems, timedelta(days=2)), LateRule(10, free_days=3))
+    failed = create_grade(stems[0], 0, verdict=Verdict.RACE)
+    learner = score(policy, failed, create_grade(stems[1], 3), create_grade(stems[2], 3))
     assert [(score.points, score.free_days) for score in learner.scores] == [(0, 0), (10, 2), (9, 1)]
     assert learner.scores[2].reason == "2 days late, 1 free: -10%"
     assert learner.free_days == 3
 
 
-def test_an_extension_moves_the_deadline_by_days_of_the_calendar(tmp_path: Path) -> None:
-    """Across the change of the clocks, 23:59 stays 23:59."""
+def test_an_extension_moves_the_deadline_by_calendar_days(tmp_path: Path) -> None:
+    """A deadline at 23:59 stays at 23:59 when daylight saving time ends in between."""
     text = f"""{FILES}timezone = "Europe/Berlin"
     deadline = 2026-10-24T23:59:00
     {LATE}
@@ -235,56 +238,59 @@ def test_an_extension_moves_the_deadline_by_days_of_the_calendar(tmp_path: Path)
     assert str(policy.deadline("Ada L", ADD.path_id)) == "2026-10-25 23:59:00+01:00"
 
 
-def test_in_an_hour_that_the_clocks_repeat_nobody_is_late_by_it(tmp_path: Path) -> None:
+def test_a_deadline_in_a_repeated_hour_is_the_later_one(tmp_path: Path) -> None:
     text = f"""times = "submitted.csv"
     timezone = "Europe/Berlin"
     deadline = 2026-10-25T02:30:00
     {LATE}
     """
     policy = read(tmp_path, text, "learner,submitted\nada,2026-10-25 02:45\n")
-    assert scored(policy, graded(ADD.path_id, 1), most=1).late_days == 0
+    assert score(policy, create_grade(ADD.path_id, 1), max_stars=1).late_days == 0
     assert policy.deadlines[ADD.path_id].astimezone(timezone.utc).hour == 1, "the second 2:30"
 
 
-def test_an_hour_that_the_clocks_repeat_is_an_hour_long() -> None:
+def test_lateness_across_a_repeated_hour_is_measured_in_utc() -> None:
     zone = ZoneInfo("Europe/Berlin")
     deadline = datetime(2026, 10, 25, 2, 30, tzinfo=zone, fold=0)
     submitted = datetime(2026, 10, 25, 2, 30, tzinfo=zone, fold=1)
     times = {("ada", ADD.path_id): submitted}
     policy = Policy({ADD.path_id: 10}, {ADD.path_id: deadline}, 1, LateRule(10), times=times)
-    assert scored(policy, graded(ADD.path_id, 1)).late_days == 1
+    assert score(policy, create_grade(ADD.path_id, 1)).late_days == 1
 
 
-@pytest.mark.parametrize(("full", "most", "reached"), [(1, 3, 10), (2, 3, 5), (None, 3, 10 / 3), (3, 1, 10)])
-def test_full_stars_says_with_how_many_all_points_are_earned(full: int | None, most: int, reached: float) -> None:
-    learner = scored(Policy({ADD.path_id: 10}, full_stars=full), graded(ADD.path_id, 1), most=most)
+@pytest.mark.parametrize(("full", "max_stars", "reached"), [(1, 3, 10), (2, 3, 5), (None, 3, 10 / 3), (3, 1, 10)])
+def test_full_stars_is_the_number_of_stars_for_all_points(full: int | None, max_stars: int, reached: float) -> None:
+    learner = score(Policy({ADD.path_id: 10}, full_stars=full), create_grade(ADD.path_id, 1), max_stars=max_stars)
     assert learner.points == round(reached, 2)
 
 
-def test_who_has_no_time_is_named_and_counted_as_in_time() -> None:
+def test_a_learner_without_a_time_is_listed_and_counts_as_in_time() -> None:
     policy = Policy({}, {ADD.path_id: DUE}, None, LateRule(10))
-    handed_in, absent = graded(ADD.path_id, 3, "ada"), Grade("bob", ADD.path_id, "k", None)
+    handed_in = create_grade(ADD.path_id, 3, "ada")
+    absent = Grade("bob", ADD.path_id, "k", None)
     learners = points.score_class([handed_in, absent], [], {ADD.path_id: 3}, policy)
     assert [learner.points for learner in learners] == [3, 0]
     assert points.learners_without_time(learners) == ["ada"]
 
 
-def test_a_file_that_vanished_has_no_time(tmp_path: Path) -> None:
+def test_a_missing_file_has_no_time(tmp_path: Path) -> None:
     policy = Policy({}, {ADD.path_id: DUE}, None, LateRule(10), by_files=True)
     entry = Entry("ada", ADD, tmp_path / "gone.py")
-    (learner,) = points.score_class([graded(ADD.path_id, 3)], [entry], {ADD.path_id: 3}, policy)
+    (learner,) = points.score_class([create_grade(ADD.path_id, 3)], [entry], {ADD.path_id: 3}, policy)
     assert points.learners_without_time([learner]) == ["ada"]
 
 
-def test_what_is_not_graded_yet_is_counted_apart() -> None:
+def test_ungraded_exercises_are_counted_separately() -> None:
     report = Report(ADD.path_id, "", "", "", 0, Verdict.UNAVAILABLE)
-    learner = scored(Policy(), Grade("ada", ADD.path_id, UNFINISHED, report))
+    learner = score(Policy(), Grade("ada", ADD.path_id, UNFINISHED, report))
     assert (learner.points, learner.ungraded, learner.scores[0].reason) == (0, 1, "not graded yet")
 
 
-def test_a_learner_has_one_row_with_the_sum_and_each_exercise(tmp_path: Path) -> None:
-    policy = dated({ADD.path_id: timedelta(hours=3), TRANSPOSE.path_id: timedelta(0)}, LateRule(25))
-    grades = [graded(stem, 1, learner) for learner in ("ada", "=bob") for stem in (ADD.path_id, TRANSPOSE.path_id)]
+def test_each_learner_has_a_row_with_the_total_and_every_exercise(tmp_path: Path) -> None:
+    policy = create_late_policy({ADD.path_id: timedelta(hours=3), TRANSPOSE.path_id: timedelta(0)}, LateRule(25))
+    grades = [
+        create_grade(stem, 1, learner) for learner in ("ada", "=bob") for stem in (ADD.path_id, TRANSPOSE.path_id)
+    ]
     points.write(tmp_path, points.score_class(grades, [], dict.fromkeys((ADD.path_id, TRANSPOSE.path_id), 1), policy))
     with (tmp_path / "learners.csv").open(newline="") as file:
         ada, bob = csv.DictReader(file)
@@ -302,13 +308,13 @@ def test_a_learner_has_one_row_with_the_sum_and_each_exercise(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("value", "text"), [(0, "0"), (10.0, "10"), (7.5, "7.5"), (3.333, "3.33"), (100, "100")])
-def test_points_have_no_needless_zeros(value: float, text: str) -> None:
+def test_points_are_formatted_without_trailing_zeros(value: float, text: str) -> None:
     assert points.format_points(value) == text
 
 
-def test_the_default_score_is_that_of_gradescope() -> None:
-    grades = [graded(ADD.path_id, 2), graded(TRANSPOSE.path_id, 1), Grade("ada", "1_x/w09a_y", "k", None)]
-    most = {grade.exercise: 3 for grade in grades}
-    (learner,) = points.score_class(grades, [], most, Policy())
-    assert learner.points == gradebook.gradescope_results(grades, most)["score"]
+def test_the_default_score_equals_that_of_gradescope() -> None:
+    grades = [create_grade(ADD.path_id, 2), create_grade(TRANSPOSE.path_id, 1), Grade("ada", "1_x/w09a_y", "k", None)]
+    max_stars = {grade.exercise: 3 for grade in grades}
+    (learner,) = points.score_class(grades, [], max_stars, Policy())
+    assert learner.points == gradebook.gradescope_results(grades, max_stars)["score"]
     assert isinstance(learner.scores[0], Score)

@@ -1,4 +1,4 @@
-"""The clock of time limits: it stands still while a process waits for a processor, and no longer than it should."""
+"""Test the clock of time limits, which stops while a process waits for a processor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.waiting import happens
 
 
 class SimulatedProcess:
-    """A process whose state and processor time a test sets, and the wall clock."""
+    """Simulate the wall clock and a process whose state and processor time a test sets."""
 
     pid = 7
 
@@ -32,7 +32,7 @@ class SimulatedProcess:
         return Usage(dict.fromkeys(pids, self.processor_seconds), self.runnable)
 
     def observe(self, times: int, passed: float = 0.2, used: float = 0.0) -> float:
-        """Return the clock's time after so many intervals of `passed` seconds, `used` of them on a processor."""
+        """Return the clock's time after a number of intervals of `passed` seconds, `used` of them on a processor."""
         for _ in range(times):
             self.time += passed
             self.processor_seconds += used
@@ -64,14 +64,14 @@ def test_many_threads_are_not_charged_with_more_than_the_wall_clock() -> None:
     assert process.observe(50, used=3.2) == pytest.approx(10.0, abs=0.2)
 
 
-def test_a_process_without_any_processor_time_is_charged_in_the_end() -> None:
-    """It may have given itself the lowest priority."""
+def test_a_process_without_any_processor_time_is_charged_eventually() -> None:
+    """A process could otherwise stop the clock by giving itself the lowest priority."""
     process = SimulatedProcess()
     assert process.observe(int(MAX_STRETCH) * 5) == pytest.approx(1.0)
 
 
-def test_a_process_is_not_charged_while_nobody_looked() -> None:
-    """The grader may have waited for a processor as well, and the process may have slept for a moment only."""
+def test_a_process_is_not_charged_between_distant_observations() -> None:
+    """The grader may itself have waited for a processor, and the process may have slept only for a moment."""
     process = SimulatedProcess()
     process.observe(1)
     process.runnable = False
@@ -85,7 +85,7 @@ def test_processes_that_are_hidden_are_charged_with_the_wall_clock() -> None:
 
 
 @pytest.fixture
-def spinning() -> Iterator[subprocess.Popen[bytes]]:
+def spinning_process() -> Iterator[subprocess.Popen[bytes]]:
     # The shell waits for its child, so only the descendant is runnable.
     command = ["sh", "-c", f"'{sys.executable}' -Sc 'while True: pass' & wait"]
     process = subprocess.Popen(command, start_new_session=True)
@@ -94,29 +94,29 @@ def spinning() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_descendants_count(spinning: subprocess.Popen[bytes]) -> None:
-    assert happens(lambda: sum(read_usage([spinning.pid]).processor_seconds.values()) > 0.1)
-    assert read_usage([spinning.pid]).runnable
-    os.killpg(spinning.pid, signal.SIGSTOP)
-    assert happens(lambda: not read_usage([spinning.pid]).runnable)
+def test_processor_time_of_descendants_counts(spinning_process: subprocess.Popen[bytes]) -> None:
+    assert happens(lambda: sum(read_usage([spinning_process.pid]).processor_seconds.values()) > 0.1)
+    assert read_usage([spinning_process.pid]).runnable
+    os.killpg(spinning_process.pid, signal.SIGSTOP)
+    assert happens(lambda: not read_usage([spinning_process.pid]).runnable)
 
 
 @pytest.fixture
 def busy_processor() -> Iterator[int]:
-    """A processor that six other programs keep busy."""
+    """Keep one processor busy with six other programs."""
     number = min(os.sched_getaffinity(0))
-    spin = f"import os; os.sched_setaffinity(0, {{{number}}})\nwhile True: pass"
-    programs = [subprocess.Popen([sys.executable, "-Sc", spin]) for _ in range(6)]
+    endless_loop = f"import os; os.sched_setaffinity(0, {{{number}}})\nwhile True: pass"
+    programs = [subprocess.Popen([sys.executable, "-Sc", endless_loop]) for _ in range(6)]
     yield number
     for program in programs:
         program.kill()
         program.wait()
 
 
-def test_a_busy_computer_ends_no_submission(
+def test_a_busy_computer_does_not_time_out_a_submission(
     busy_processor: int, grade_text: GradeText, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second of work takes at least seven seconds here, and the limit is three."""
+    """On this busy processor, one second of work takes at least seven seconds, and the limit is three."""
     monkeypatch.setattr(runner, "CASE_SECONDS", 3.0)
     report = grade_text(f"""import os, time
 os.sched_setaffinity(0, {{{busy_processor}}})
@@ -129,7 +129,7 @@ def double(x, work=[1.0]):
     assert report.verdict is Verdict.PASSED, report.cause
 
 
-def test_an_endless_loop_ends_on_a_busy_computer(
+def test_an_endless_loop_times_out_on_a_busy_computer(
     busy_processor: int, grade_text: GradeText, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "CASE_SECONDS", 1.0)

@@ -1,4 +1,4 @@
-"""Matrix products that a statement leaves to torch.mm are launches on the PTX machine; nothing else is free."""
+"""Test that a matrix product that a statement allows as torch.mm counts as a launch on the PTX machine."""
 
 from __future__ import annotations
 
@@ -23,18 +23,21 @@ def test_the_kernel_makes_the_products_of_transposed_views(m: int, k: int, n: in
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("allowed", [True, False])
 def test_a_product_is_a_launch_where_it_is_allowed(allowed: bool, dtype: torch.dtype) -> None:
-    a, record = torch.ones(8, 8, dtype=dtype), CallRecord()
+    a = torch.ones(8, 8, dtype=dtype)
+    record = CallRecord()
     with AUDIT_LOG.recording(record), DispatchMonitor(lambda fresh: fresh, products=allowed):
-        product, total = a @ a.t(), a + a
+        product = a @ a.t()
+        total = a + a
     assert (product == 8).all()
     assert (total == 2).all()
     assert record.launches == ["library_product"] * allowed
-    assert [one.name for one in record.operators] == ["mm"] * (not allowed) + ["add"]
+    assert [scale.name for scale in record.operators] == ["mm"] * (not allowed) + ["add"]
 
 
-def test_a_product_of_another_dtype_is_a_librarys() -> None:
-    a, record = torch.ones(8, 8), CallRecord()
+def test_a_product_of_another_dtype_counts_as_library_work() -> None:
+    a = torch.ones(8, 8)
+    record = CallRecord()
     with AUDIT_LOG.recording(record), DispatchMonitor(lambda fresh: fresh, products=True):
         product = torch.mm(a, a)
     assert (product == 8).all()
-    assert (record.launches, [one.name for one in record.operators]) == ([], ["mm"])
+    assert (record.launches, [scale.name for scale in record.operators]) == ([], ["mm"])

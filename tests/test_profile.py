@@ -1,4 +1,4 @@
-"""What `kp profile` says of an exercise that launches no kernel."""
+"""Test the output of `kp profile` for exercises that launch no kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WITHOUT_KERNEL = [
 
 @pytest.mark.parametrize("option", [(), ("--pipeline",), ("--sass",)], ids=["counters", "pipeline", "sass"])
 @pytest.mark.parametrize("name", WITHOUT_KERNEL)
-def test_an_exercise_without_a_kernel_is_told_what_to_see_instead(
+def test_profiling_an_exercise_without_a_kernel_suggests_another_command(
     name: str, option: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _status(["profile", name, "--tree", "solutions", *option]) == 2

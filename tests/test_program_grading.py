@@ -1,4 +1,4 @@
-"""How a program with its host code is graded where there is a GPU: on the PTX machine first, then on the GPU."""
+"""Test the grading of a host program on a computer with a GPU: first on the PTX machine, then on the GPU."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_machine_grades_a_program_also_where_there_is_a_gpu(job: Job) -> Non
 
 
 def test_an_input_at_an_offset_counts_as_unchanged(job: Job) -> None:
-    """The GPU's step sends the elements of an input alone, and the process reports on the bytes of a whole storage."""
+    """The GPU step sends only the elements of an input, but the process reports on the bytes of the whole storage."""
     grader = PythonCall(job)
     with contextlib.closing(Workers(job)) as workers:
         workers.copy_submission()
@@ -53,7 +53,7 @@ def test_an_input_at_an_offset_counts_as_unchanged(job: Job) -> None:
 
 
 class WrongOnGpu:
-    """Stands for a grader on a GPU: the third case has a finding."""
+    """Replace the grader on a GPU: the third case has a finding."""
 
     def __init__(self, job: Job) -> None:
         self.setup = "setup"

@@ -1,4 +1,4 @@
-"""The memory of a tree of processes, which no rlimit of the kernel counts."""
+"""Test the memory count of a process tree, which no rlimit of the kernel provides."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ time.sleep(600)
 
 
 class Tree:
-    """A process that holds shared memory, with children that share it and hold memory of their own."""
+    """Run a process with shared memory, whose children use the shared memory and have private memory."""
 
     def __init__(self, shared: int, private: int, children: int, hides: bool = False) -> None:
         amounts = (str(amount) for amount in (shared, private, children, int(hides)))
@@ -61,10 +61,10 @@ class Tree:
 
 @pytest.fixture
 def trees() -> Iterator[list[Tree]]:
-    """Trees that are ended after the test."""
-    made: list[Tree] = []
-    yield made
-    for tree in made:
+    """Yield a list of trees that are terminated after the test."""
+    started: list[Tree] = []
+    yield started
+    for tree in started:
         tree.close()
 
 

@@ -1,4 +1,4 @@
-"""`on_gpu` measures where there are enough GPUs, and otherwise shows the recording, or {} where there is none."""
+"""Test that `on_gpu` measures if there are enough GPUs, and otherwise returns the recording or an empty dictionary."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fail() -> Any:
 
 @pytest.fixture(autouse=True)
 def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A course with a recording under KEY."""
+    """Return a checkout with a recording under KEY."""
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "notebooks.json").write_text(json.dumps({KEY: RECORDED}))
     monkeypatch.setattr(registry, "course", lambda: tmp_path)
@@ -80,8 +80,8 @@ def test_without_a_recording_there_is_nothing_to_show(
 ) -> None:
     show_gpus(monkeypatch, present)
     assert notebook.on_gpu("week99/other", fail, gpus=present + 1) == {}
-    said = "nothing to show: too few GPUs are here, and results/notebooks.json has no recording\n"
-    assert capsys.readouterr().out == said
+    message = "nothing to show: too few GPUs are here, and results/notebooks.json has no recording\n"
+    assert capsys.readouterr().out == message
 
 
 def test_without_any_recordings_there_is_nothing_to_show(course: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_without_any_recordings_there_is_nothing_to_show(course: Path, monkeypat
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_a_gpu_measures_in_spite_of_a_recording(
+def test_a_measurement_on_a_gpu_ignores_the_recording(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "recorded.json"
@@ -106,7 +106,7 @@ def test_a_gpu_measures_in_spite_of_a_recording(
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_what_is_measured_is_not_recorded_unless_the_environment_says_so(course: Path) -> None:
+def test_a_measurement_is_recorded_only_if_the_environment_variable_is_set(course: Path) -> None:
     assert notebook.on_gpu("week99/other", lambda: 7) == 7
     assert list(results.recordings(course / "results" / "notebooks.json")) == [KEY]
 

@@ -1,4 +1,4 @@
-"""Finding exercises: names, messages, and files that declare none."""
+"""Test the lookup of exercises: names, messages, and broken declarations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STEMS = (
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout with declarations that are never imported."""
+    """Return a checkout with declarations that are never imported."""
     (tmp_path / "phases").mkdir()
     for stem in STEMS:
         declaration = ExerciseRef(tmp_path, stem).declaration
@@ -57,12 +57,12 @@ def test_exercises_come_in_the_order_of_the_syllabus(checkout: Path) -> None:
         ("VECTOR_ADD", STEMS[2]),
     ],
 )
-def test_an_exercise_answers_to_its_name_its_stem_and_a_clear_part_of_it(checkout: Path, text: str, stem: str) -> None:
+def test_an_exercise_is_found_by_its_name_its_stem_or_an_unambiguous_part(checkout: Path, text: str, stem: str) -> None:
     assert registry.find(text, checkout).path_id == stem
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("add", r"'add' matches 2 exercises: vector_add, add_one; name one of them"),
         ("softmx", r"there is no exercise 'softmx'; did you mean softmax or fused_softmax\?"),
@@ -70,8 +70,8 @@ def test_an_exercise_answers_to_its_name_its_stem_and_a_clear_part_of_it(checkou
         ("", r"there is no exercise ''"),
     ],
 )
-def test_a_name_that_fits_none_or_several_says_what_to_type(checkout: Path, text: str, said: str) -> None:
-    with pytest.raises(LookupFailed, match=said):
+def test_an_unknown_or_ambiguous_name_gets_a_suggestion(checkout: Path, text: str, message: str) -> None:
+    with pytest.raises(LookupFailed, match=message):
         registry.find(text, checkout)
 
 
@@ -135,7 +135,7 @@ def test_the_reference_kernel_is_the_expert_kernel_if_there_is_one(checkout: Pat
     expert.with_suffix(".cu").touch()
     assert (item.reference, item.has_expert) == (expert, True)
     assert item.files("expert") == (expert.with_suffix(".cu"), expert)
-    assert item.files("solutions") == (item.solution,), "the answer stays what it is"
+    assert item.files("solutions") == (item.solution,), "an expert kernel does not replace the solution"
     assert stubs.stub_of(item, expert) == stubs.stub_of(item, item.solution) == item.stub
 
 
@@ -143,16 +143,16 @@ def test_titles_and_stars_are_read_without_importing(checkout: Path) -> None:
     item = registry.find("softmax", checkout)
     assert item.title == "A title"
     assert item.stars == 3
-    other = registry.find("add_one", checkout)
-    other.declaration.write_text('"""Another."""\nEXERCISE = Exercise(entry="add_one")\n')
-    assert other.stars == 1
+    another_item = registry.find("add_one", checkout)
+    another_item.declaration.write_text('"""Another."""\nEXERCISE = Exercise(entry="add_one")\n')
+    assert another_item.stars == 1
 
 
 def test_the_solution_of_another_exercise_is_loaded_when_it_is_called(doubling: ExerciseRef) -> None:
-    asking = doubling.declaration.with_name("w02a_asking.py")
-    asking.write_text("from kernelpath.course.registry import solution_of\nBASELINE = solution_of('double')\n")
+    declaration = doubling.declaration.with_name("w02a_asking.py")
+    declaration.write_text("from kernelpath.course.registry import solution_of\nBASELINE = solution_of('double')\n")
     doubling.solution.write_text("def double(x):\n    return 7 * x\n")
-    baseline = registry.import_file(asking, "asking", listed=False).BASELINE
+    baseline = registry.import_file(declaration, "asking", listed=False).BASELINE
     assert baseline(3) == 21
     expert = doubling.solution.parent / "expert" / doubling.solution.name
     expert.parent.mkdir()
@@ -162,21 +162,21 @@ def test_the_solution_of_another_exercise_is_loaded_when_it_is_called(doubling: 
     shutil.rmtree(expert.parent)
     doubling.solution.unlink()
     registry._load_solution.cache_clear()
-    again = registry.import_file(asking, "asking", listed=False).BASELINE
+    baseline_without_solution = registry.import_file(declaration, "asking", listed=False).BASELINE
     with pytest.raises(
         SolutionUnavailable, match=r"double is withheld: there is no solutions/1_architecture/w01a_double\.py"
     ):
-        again(3)
+        baseline_without_solution(3)
 
 
-def test_a_kernel_in_checks_is_the_baseline_of_its_declaration() -> None:
+def test_each_kernel_in_checks_is_used_as_the_baseline_of_its_exercise() -> None:
     launched = {item.name for item in registry.exercises() if item.baseline.name in item.declaration.read_text()}
     assert launched == {item.name for item in registry.exercises() if item.baseline.is_file()}
     assert "matmul_tiled" in launched, "its baseline was the solution of another exercise, which may be withheld"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("x = 1\n", "declares 0 exercises; it must declare one"),
         ("import no_such_module\n", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
@@ -184,23 +184,23 @@ def test_a_kernel_in_checks_is_the_baseline_of_its_declaration() -> None:
         ("from kernelpath.course.problem import Tolerance\nTolerance(2, 0)\n", r"w07a_softmax\.py: tolerance: rtol"),
     ],
 )
-def test_a_broken_declaration_is_named_with_its_file(checkout: Path, text: str, said: str) -> None:
+def test_a_broken_declaration_is_reported_with_its_file(checkout: Path, text: str, message: str) -> None:
     item = registry.find("softmax", checkout)
     item.declaration.write_text(text)
-    with pytest.raises(DeclarationError, match=said) as raised:
+    with pytest.raises(DeclarationError, match=message) as raised:
         registry.load(item)
     assert str(item.declaration) in str(raised.value)
 
 
-@pytest.mark.parametrize(("text", "said"), [("def broken(:\n", "cannot be read"), ("x = 1\n", "has no docstring")])
-def test_a_title_that_cannot_be_read_is_named_with_its_file(checkout: Path, text: str, said: str) -> None:
+@pytest.mark.parametrize(("text", "message"), [("def broken(:\n", "cannot be read"), ("x = 1\n", "has no docstring")])
+def test_a_title_that_cannot_be_read_is_reported_with_its_file(checkout: Path, text: str, message: str) -> None:
     item = registry.find("softmax", checkout)
     item.declaration.write_text(text)
-    with pytest.raises(DeclarationError, match=said):
+    with pytest.raises(DeclarationError, match=message):
         _ = item.title
 
 
-def test_a_stem_of_another_form_is_refused() -> None:
+def test_a_malformed_path_id_is_refused() -> None:
     with pytest.raises(DeclarationError, match=r"is not named like w07a_softmax\.py"):
         _ = ExerciseRef(Path(), "2_cuda/softmax").name
 
@@ -214,5 +214,5 @@ def test_listing_imports_neither_torch_nor_a_declaration(checkout: Path) -> None
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 
-def test_a_withheld_baseline_is_no_fault_of_the_submission() -> None:
+def test_a_withheld_baseline_is_reported_as_unavailable() -> None:
     assert classify_exception(SolutionUnavailable("withheld"), Path("w07a_softmax.py")).verdict is Verdict.UNAVAILABLE

@@ -1,9 +1,11 @@
-"""No regular expression of ours has two ways to match one text again and again: a hostile text would take for ever.
+"""Check that no regular expression of the packages backtracks exponentially (ReDoS).
 
-A pattern becomes a position automaton (Glushkov): a state for each character that it names. A path through the
-automaton is one way to match. Backtracking is exponential where two different paths lead from a state back to itself
+The grader matches text that a submission controls, so one exponential pattern would let a submission hang the grader.
+Each pattern becomes a position automaton (Glushkov) with one state per character of the pattern. A path through the
+automaton is one way to match. Backtracking is exponential if two different paths lead from a state back to itself
 over the same text (Weideman et al., "Analyzing Matching Time Behavior of Backtracking Regular Expression Matchers by
-Using Ambiguity of NFA", CIAA 2016). This test takes no time of anything, and so depends on no machine.
+Using Ambiguity of NFA", CIAA 2016). The check inspects the automaton and measures no time, so its result does not
+depend on the machine.
 """
 
 from __future__ import annotations
@@ -29,19 +31,19 @@ sre: Any = importlib.import_module("re._constants" if _IN_RE else "sre_constants
 parser: Any = importlib.import_module("re._parser" if _IN_RE else "sre_parse")
 
 PACKAGES = (kernelpath, warpcheck)
-# A repetition with a bound beyond this is taken as one without.
+# A repetition whose upper bound exceeds this number counts as unbounded.
 LONG = 10
 
-# Characters that between them are in and out of every class that a pattern can name.
+# Every character class contains at least one of these characters and excludes another.
 BOUNDARIES = "\x00\t\n\r !\"#'()*+,-./09:;<=>@AZ[\\]^_`az{|}~\x7f\xa0éß中"
 
 
 @dataclass
 class Automaton:
-    """The part of a position automaton that belongs to a part of a pattern.
+    """Describe the position automaton of one part of a pattern.
 
-    first, last: positions where a match of the part may begin and end, each with the number of ways. nullable: the
-    number of ways to match nothing.
+    first, last: the positions where a match of this part can start and end, each with the number of ways. nullable: the
+    number of ways to match the empty string.
     """
 
     first: Counter[int] = field(default_factory=Counter)
@@ -50,71 +52,82 @@ class Automaton:
 
 
 class Positions:
-    """All positions of a pattern: the characters that each one takes, and which may follow which in how many ways."""
+    """Hold all positions of a pattern.
+
+    sets: the characters that each position matches. follow: the number of ways in which a position follows another.
+    """
 
     def __init__(self, pattern: str, flags: int) -> None:
         self.characters = sorted({*BOUNDARIES, *pattern})
         self.sets: list[frozenset[str]] = []
         self.follow: Counter[tuple[int, int]] = Counter()
         self.flags = flags
-        self.sequence(parser.parse(pattern, flags & ~re.TEMPLATE if sys.version_info < (3, 13) else flags))
+        self.build_sequence(parser.parse(pattern, flags & ~re.TEMPLATE if sys.version_info < (3, 13) else flags))
 
-    def sequence(self, items: Any) -> Automaton:
-        whole = Automaton(nullable=1)
+    def build_sequence(self, items: Any) -> Automaton:
+        automaton = Automaton(nullable=1)
         for operator, argument in items:
-            whole = self.joined(whole, self.part(operator, argument))
-        return whole
+            automaton = self.concatenate(automaton, self.build_part(operator, argument))
+        return automaton
 
-    def joined(self, left: Automaton, right: Automaton) -> Automaton:
-        self.connect(left.last, right.first)
-        first = left.first + Counter({at: ways * left.nullable for at, ways in right.first.items() if left.nullable})
-        last = right.last + Counter({at: ways * right.nullable for at, ways in left.last.items() if right.nullable})
-        return Automaton(first, last, left.nullable * right.nullable)
+    def concatenate(self, first_part: Automaton, second_part: Automaton) -> Automaton:
+        self.connect(first_part.last, second_part.first)
+        first = first_part.first + Counter(
+            {at: ways * first_part.nullable for at, ways in second_part.first.items() if first_part.nullable}
+        )
+        last = second_part.last + Counter(
+            {at: ways * second_part.nullable for at, ways in first_part.last.items() if second_part.nullable}
+        )
+        return Automaton(first, last, first_part.nullable * second_part.nullable)
 
     def connect(self, last: Counter[int], first: Counter[int]) -> None:
         for before, ways in last.items():
-            for after, others in first.items():
-                self.follow[before, after] += ways * others
+            for after, following_ways in first.items():
+                self.follow[before, after] += ways * following_ways
 
-    def either(self, alternatives: Sequence[Automaton]) -> Automaton:
-        whole = Automaton()
-        for one in alternatives:
-            whole = Automaton(whole.first + one.first, whole.last + one.last, whole.nullable + one.nullable)
-        return whole
+    def unite(self, alternatives: Sequence[Automaton]) -> Automaton:
+        union = Automaton()
+        for alternative in alternatives:
+            union = Automaton(
+                union.first + alternative.first, union.last + alternative.last, union.nullable + alternative.nullable
+            )
+        return union
 
-    def part(self, operator: Any, argument: Any) -> Automaton:
+    def build_part(self, operator: Any, argument: Any) -> Automaton:
         name = str(operator)
         if name in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
-            return self.position(frozenset(one for one in self.characters if self.takes(name, argument, one)))
+            return self.add_position(
+                frozenset(character for character in self.characters if self.takes(name, argument, character))
+            )
         if name == "SUBPATTERN":
-            return self.sequence(argument[-1])
+            return self.build_sequence(argument[-1])
         if name == "ATOMIC_GROUP":
-            return self.sequence(argument)
+            return self.build_sequence(argument)
         if name == "BRANCH":
-            return self.either([self.sequence(one) for one in argument[1]])
+            return self.unite([self.build_sequence(character) for character in argument[1]])
         if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
-            return self.repeated(*argument)
-        if name in ("ASSERT", "ASSERT_NOT"):  # a pattern of its own, of which nothing is left afterwards
-            self.sequence(argument[1])
+            return self.repeat(*argument)
+        if name in ("ASSERT", "ASSERT_NOT"):  # an assertion consumes no character of the outer pattern
+            self.build_sequence(argument[1])
             return Automaton(nullable=1)
         if name in ("AT", "GROUPREF"):
             return Automaton(nullable=1)
-        raise AssertionError(f"{name} is not known to this test")
+        raise AssertionError(f"this test does not support the operator {name}")
 
-    def repeated(self, least: int, most: Any, item: Any) -> Automaton:
-        whole = Automaton(nullable=1)
-        for _ in range(min(least, 2)):
-            whole = self.joined(whole, self.sequence(item))
-        if most is sre.MAXREPEAT or most > LONG:
-            loop = self.sequence(item)
+    def repeat(self, minimum: int, maximum: Any, item: Any) -> Automaton:
+        automaton = Automaton(nullable=1)
+        for _ in range(min(minimum, 2)):
+            automaton = self.concatenate(automaton, self.build_sequence(item))
+        if maximum is sre.MAXREPEAT or maximum > LONG:
+            loop = self.build_sequence(item)
             self.connect(loop.last, loop.first)
-            return self.joined(whole, Automaton(loop.first, loop.last, 1))
-        for _ in range(most - least):
-            once = self.sequence(item)
-            whole = self.joined(whole, Automaton(once.first, once.last, once.nullable + 1))
-        return whole
+            return self.concatenate(automaton, Automaton(loop.first, loop.last, 1))
+        for _ in range(maximum - minimum):
+            optional = self.build_sequence(item)
+            automaton = self.concatenate(automaton, Automaton(optional.first, optional.last, optional.nullable + 1))
+        return automaton
 
-    def position(self, characters: frozenset[str]) -> Automaton:
+    def add_position(self, characters: frozenset[str]) -> Automaton:
         self.sets.append(characters)
         at = len(self.sets) - 1
         return Automaton(Counter([at]), Counter([at]), 0)
@@ -124,7 +137,9 @@ class Positions:
             return bool(self.flags & re.DOTALL) or character != "\n"
         if name == "IN":
             negated = argument[0][0] is sre.NEGATE
-            return bool(negated) is not any(self.takes(str(one), value, character) for one, value in argument[negated:])
+            return bool(negated) is not any(
+                self.takes(str(operator), value, character) for operator, value in argument[negated:]
+            )
         if name == "RANGE":
             return bool(argument[0] <= ord(character) <= argument[1])
         if name == "CATEGORY":
@@ -134,13 +149,13 @@ class Positions:
         return bool(argument == ord(character)) is (name == "LITERAL")
 
 
-def components(edges: dict[Any, list[Any]]) -> list[set[Any]]:
-    """The strongly connected components of a graph (Tarjan), without recursion."""
+def find_components(edges: dict[Any, list[Any]]) -> list[set[Any]]:
+    """Return the strongly connected components of a graph (Tarjan's algorithm, without recursion)."""
     index: dict[Any, int] = {}
     low: dict[Any, int] = {}
     stack: list[Any] = []
     on_stack: set[Any] = set()
-    result = []
+    strong_components = []
     for root in edges:
         if root in index:
             continue
@@ -149,16 +164,16 @@ def components(edges: dict[Any, list[Any]]) -> list[set[Any]]:
         stack.append(root)
         on_stack.add(root)
         while work:
-            node, others = work[-1]
-            for other in others:
-                if other not in index:
-                    index[other] = low[other] = len(index)
-                    stack.append(other)
-                    on_stack.add(other)
-                    work.append((other, iter(edges.get(other, ()))))
+            node, successors = work[-1]
+            for successor in successors:
+                if successor not in index:
+                    index[successor] = low[successor] = len(index)
+                    stack.append(successor)
+                    on_stack.add(successor)
+                    work.append((successor, iter(edges.get(successor, ()))))
                     break
-                if other in on_stack:
-                    low[node] = min(low[node], index[other])
+                if successor in on_stack:
+                    low[node] = min(low[node], index[successor])
             else:
                 work.pop()
                 if work:
@@ -166,25 +181,28 @@ def components(edges: dict[Any, list[Any]]) -> list[set[Any]]:
                 if low[node] == index[node]:
                     component = set()
                     while True:
-                        other = stack.pop()
-                        on_stack.discard(other)
-                        component.add(other)
-                        if other == node:
+                        successor = stack.pop()
+                        on_stack.discard(successor)
+                        component.add(successor)
+                        if successor == node:
                             break
-                    result.append(component)
-    return result
+                    strong_components.append(component)
+    return strong_components
 
 
 def is_exponential(pattern: str, flags: int = 0) -> bool:
-    """Whether some text leads from a position back to itself in two ways: each further time doubles the ways."""
+    """Return whether some text leads from a position back to itself in two ways: each repetition doubles the ways."""
     positions = Positions(pattern, flags)
     after: dict[int, list[int]] = {at: [] for at in range(len(positions.sets))}
     for before, following in positions.follow:
         after[before].append(following)
-    for component in components(after):
+    for component in find_components(after):
+        # Two ways along one edge: the same position follows twice, as in (?:a*)*.
         inside = {(a, b) for a in component for b in after[a] if b in component}
         if any(positions.follow[edge] > 1 for edge in inside):
             return True
+        # Product automaton: two paths that read the same text. A component that contains a pair (a, a) and a pair of
+        # different positions has two paths from a back to a over the same text.
         pairs = {
             (a, b): [
                 (c, d)
@@ -195,8 +213,8 @@ def is_exponential(pattern: str, flags: int = 0) -> bool:
             for a in component
             for b in component
         }
-        for together in components(pairs):
-            if any(a == b for a, b in together) and any(a != b for a, b in together):
+        for pair_component in find_components(pairs):
+            if any(a == b for a, b in pair_component) and any(a != b for a, b in pair_component):
                 return True
     return False
 
@@ -224,24 +242,28 @@ LINEAR = (
 
 
 @pytest.mark.parametrize("pattern", EXPONENTIAL)
-def test_the_test_finds_what_never_ends(pattern: str) -> None:
+def test_a_pattern_that_backtracks_exponentially_is_detected(pattern: str) -> None:
     assert is_exponential(pattern)
 
 
 @pytest.mark.parametrize("pattern", LINEAR)
-def test_the_test_spares_what_ends(pattern: str) -> None:
+def test_a_pattern_without_exponential_backtracking_is_accepted(pattern: str) -> None:
     assert not is_exponential(pattern)
 
 
-def compiled() -> Iterator[tuple[str, str, int]]:
-    """The patterns among the globals of our modules, also in tuples and dictionaries, by their places."""
-    found = [info for package in PACKAGES for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
-    for info in found:
-        if info.name.rpartition(".")[2] == "__main__":
+def compiled_patterns() -> Iterator[tuple[str, str, int]]:
+    """Yield the place, text, and flags of each compiled pattern in a global variable, tuple, list, or dictionary."""
+    module_infos = [
+        module_info
+        for package in PACKAGES
+        for module_info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    ]
+    for module_info in module_infos:
+        if module_info.name.rpartition(".")[2] == "__main__":
             continue
         try:
-            module = importlib.import_module(info.name)
-        except ImportError:  # of a package that is not installed
+            module = importlib.import_module(module_info.name)
+        except ImportError:  # the module needs a package that is not installed
             continue
         for name, value in vars(module).items():
             values = [value]
@@ -249,24 +271,24 @@ def compiled() -> Iterator[tuple[str, str, int]]:
                 values = [*value, *value.values()]
             elif isinstance(value, (tuple, list)):
                 values = list(value)
-            for one in values:
-                if isinstance(one, re.Pattern) and isinstance(one.pattern, str):
-                    yield f"{info.name}.{name}", one.pattern, one.flags & ~re.UNICODE
+            for candidate in values:
+                if isinstance(candidate, re.Pattern) and isinstance(candidate.pattern, str):
+                    yield f"{module_info.name}.{name}", candidate.pattern, candidate.flags & ~re.UNICODE
 
 
-def written() -> Iterator[tuple[str, str, int]]:
-    """The patterns that are arguments of the functions of re in our sources, where they are constants."""
+def source_patterns() -> Iterator[tuple[str, str, int]]:
+    """Yield the place, text, and flags of each constant pattern that a source file passes to a function of `re`."""
     functions = ("compile", "match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer")
     for path in grader_sources():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
                 continue
-            of = node.func.value
-            if not (isinstance(of, ast.Name) and of.id == "re" and node.func.attr in functions):
+            receiver = node.func.value
+            if not (isinstance(receiver, ast.Name) and receiver.id == "re" and node.func.attr in functions):
                 continue
             pattern = node.args[0]
-            if isinstance(pattern, ast.JoinedStr):  # what is inserted is one word
-                parts = [part.value if isinstance(part, ast.Constant) else "word" for part in pattern.values]
+            if isinstance(pattern, ast.JoinedStr):  # assume that each inserted value is one word
+                parts = [piece.value if isinstance(piece, ast.Constant) else "word" for piece in pattern.values]
                 text = "".join(map(str, parts))
             elif isinstance(pattern, ast.Constant) and isinstance(pattern.value, str):
                 text = pattern.value
@@ -277,7 +299,7 @@ def written() -> Iterator[tuple[str, str, int]]:
             yield f"{path}:{node.lineno}", text, flags
 
 
-def test_no_pattern_of_ours_never_ends() -> None:
-    patterns = {*compiled(), *written()}
+def test_no_pattern_of_the_packages_backtracks_exponentially() -> None:
+    patterns = {*compiled_patterns(), *source_patterns()}
     assert len(patterns) > 100
     assert sorted(place for place, pattern, flags in patterns if is_exponential(pattern, flags)) == []

@@ -1,12 +1,12 @@
-"""Planted bad submissions get exactly the verdict that their name begins with; planted honest ones pass.
+"""Test that planted wrong submissions get the verdict in their name, and that planted honest submissions pass.
 
-Each exercise has a file in rejects/ and one in accepts/; planted.py explains their format. What a reject says is wrong
-begins with the row of ROWS that it stands for, or with "An accident". Most rejects are patches, and what they change is
-known to pass: only the change can be to blame.
+Each exercise has a file in rejects/ and one in accepts/; planted.py describes their format. The text of a wrong
+submission starts with the row of ROWS that it belongs to, or with "An accident". Most wrong submissions are patches of
+programs that pass, so only the patch can cause the verdict.
 
-Here they go through the whole grader. A section with the option `case` states a fact of that case, which a call shows
-without a grading (test_direct.py). The first of these of each lane and verdict, and of each lane and row, are graded.
-Honest kernels, and wrong ones with the option `graded`, are graded in few cases (few_cases.py).
+The tests of this file run the whole grader. If a section has the option `case`, a single call in this case shows its
+fault without a grading (test_direct.py); only the first such submission of each lane and verdict, and of each lane and
+row, is graded here. Honest kernels, and wrong ones with the option `graded`, are graded in few cases (few_cases.py).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tests.planted import Planted
 
 ROOT = Path(__file__).parents[1]
 
-# Tricks and accidents that have fooled graders of kernels. What no submission can do has tests of its own: tolerances
-# that are ignored (test_compare), and times that are launch overhead or noise (test_measure, test_timing).
+# Tricks and accidents that have fooled graders of kernels. Other files test the faults that no submission can cause:
+# ignored tolerances (test_compare), and times that are launch overhead or noise (test_measure, test_timing).
 ROWS = {
     "C1": "an output that is never written contains an earlier right answer",
     "C2": "the inputs are changed, and with them the reference",
@@ -64,7 +64,7 @@ IN_FEW_CASES = [reject for reject in planted.rejects(ROOT, "cpu") if reject.opti
 
 
 class Grader:
-    """Grades each reject once on a device."""
+    """Grade each wrong submission once per device."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -89,7 +89,7 @@ class Grader:
         return self.submission(honest.exercise, submission)
 
     def line_of(self, reject: Planted) -> str:
-        """The source that the report of a reject blames, written again over what was graded after it."""
+        """Return the source line that the report names. The file is written again, because later patches replace it."""
         report = self.reject(reject)
         reject.submission(self.folder)
         return Path(report.file).read_text().splitlines()[report.line - 1]
@@ -103,7 +103,7 @@ def grader(tmp_path_factory: pytest.TempPathFactory) -> Grader:
     return Grader(tmp_path_factory.mktemp("rejects"))
 
 
-def named(name: str) -> Planted:
+def find_reject(name: str) -> Planted:
     return planted.named(ROOT, name)
 
 
@@ -142,8 +142,8 @@ def test_honest_submissions_pass(honest: Planted, grader: Grader) -> None:
     assert report.verdict is Verdict.PASSED, report.cause
 
 
-def test_a_first_call_that_tunes_is_repeated_after_the_same_calls(grader: Grader, tmp_path: Path) -> None:
-    """The second process has made more calls by then. Few cases do not show this."""
+def test_an_autotuned_first_call_is_repeated_after_equal_calls(grader: Grader, tmp_path: Path) -> None:
+    """The second process has made more calls by then, which a grading in few cases does not show."""
     (honest,) = (honest for honest in planted.accepts(ROOT, "w33c_grpo_loss") if honest.title == "autotuned_warps")
     report = grader.submission(honest.exercise, honest.submission(tmp_path))
     assert report.verdict is Verdict.PASSED, report.cause
@@ -155,12 +155,12 @@ def test_every_trick_has_a_submission() -> None:
 
 
 def test_every_trick_goes_through_the_whole_grader() -> None:
-    """What only a GPU shows has its submissions there."""
-    wrong = planted.rejects(ROOT, "cpu")
-    graded = [reject for reject in wrong if reject in GRADED]
-    assert {row(reject) for reject in graded} == {row(reject) for reject in wrong}
-    assert {reject.verdict for reject in graded} == {reject.verdict for reject in wrong}
-    assert [reject.name for reject in wrong if reject not in GRADED and row(reject) not in direct.ROWS] == []
+    """This covers the submissions for the CPU. Faults that show only on a GPU have their submissions there."""
+    cpu_rejects = planted.rejects(ROOT, "cpu")
+    graded_rejects = [reject for reject in cpu_rejects if reject in GRADED]
+    assert {row(reject) for reject in graded_rejects} == {row(reject) for reject in cpu_rejects}
+    assert {reject.verdict for reject in graded_rejects} == {reject.verdict for reject in cpu_rejects}
+    assert [reject.name for reject in cpu_rejects if reject not in GRADED and row(reject) not in direct.ROWS] == []
 
 
 @pytest.mark.parametrize(
@@ -188,13 +188,13 @@ def test_every_trick_goes_through_the_whole_grader() -> None:
         ),
     ],
 )
-def test_the_worst_access_is_told_from_the_others_of_its_line(
+def test_the_worst_access_of_a_line_is_distinguished_from_the_others(
     name: str, source: str, access: str, grader: Grader
 ) -> None:
-    report = grader.reject(named(name))
+    report = grader.reject(find_reject(name))
     assert report.cause.startswith("at ")  # the case
     assert report.cause.endswith(f": line {report.line}, {access}")
-    assert source in grader.line_of(named(name))
+    assert source in grader.line_of(find_reject(name))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_the_worst_access_is_told_from_the_others_of_its_line(
     ],
 )
 def test_the_next_step_names_the_kernel_where_it_is_to_blame(name: str, step: str, grader: Grader) -> None:
-    report = grader.reject(named(name))
+    report = grader.reject(find_reject(name))
     assert report.next_step.startswith(step.format(Path(report.submission).parent))
 
 
@@ -227,15 +227,17 @@ def test_the_next_step_names_the_kernel_where_it_is_to_blame(name: str, step: st
         ),
     ],
 )
-def test_a_wrong_value_names_who_wrote_it(name: str, element: str, writer: str, source: str, grader: Grader) -> None:
-    report = grader.reject(named(name))
+def test_the_finding_names_the_thread_that_wrote_a_wrong_value(
+    name: str, element: str, writer: str, source: str, grader: Grader
+) -> None:
+    report = grader.reject(find_reject(name))
     assert f"first: {element} = " in report.cause
     assert f"; {writer} wrote the first of them" in report.cause
-    assert source in grader.line_of(named(name))
+    assert source in grader.line_of(find_reject(name))
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         (
             "w09a_gelu_triton/OUT_OF_BOUNDS_load_without_mask",
@@ -263,10 +265,12 @@ def test_a_wrong_value_names_who_wrote_it(name: str, element: str, writer: str, 
         ),
     ],
 )
-def test_what_a_program_of_triton_does_is_told_in_its_words(name: str, told: str, grader: Grader) -> None:
-    """The language has no threads, and a block is one of values."""
-    cause = grader.reject(named(name)).cause
-    assert re.fullmatch(told, cause), cause
+def test_findings_on_triton_kernels_speak_of_programs_and_not_of_threads(
+    name: str, message: str, grader: Grader
+) -> None:
+    """Triton has programs instead of threads, and a block of Triton contains values and not threads."""
+    cause = grader.reject(find_reject(name)).cause
+    assert re.fullmatch(message, cause), cause
     assert "thread" not in cause
 
 
@@ -278,12 +282,12 @@ def test_what_a_program_of_triton_does_is_told_in_its_words(name: str, told: str
         ("w06a_reduction/WRONG_VALUES_tail_lost", False),
     ],
 )
-def test_state_that_is_kept_between_calls_is_named(name: str, is_said: bool, grader: Grader) -> None:
-    assert grader.reject(named(name)).cause.startswith("something is kept between calls") == is_said
+def test_state_kept_between_calls_is_reported(name: str, is_said: bool, grader: Grader) -> None:
+    assert grader.reject(find_reject(name)).cause.startswith("something is kept between calls") == is_said
 
 
 @pytest.mark.parametrize("title", ["lengths_read_by_the_host", "longest_read_by_the_host"])
-def test_a_host_that_reads_lengths_gets_the_reason_of_the_statement(title: str, grader: Grader) -> None:
-    cause = grader.reject(named(f"w15a_long_context/NOT_YOUR_KERNEL_{title}")).cause
+def test_host_code_that_reads_lengths_gets_the_reason_of_the_statement(title: str, grader: Grader) -> None:
+    cause = grader.reject(find_reject(f"w15a_long_context/NOT_YOUR_KERNEL_{title}")).cause
     assert "does the host read cu_seqlens? A host that reads a tensor on the device waits" in cause
     assert cause.endswith("the launch may depend on shapes alone")

@@ -1,4 +1,4 @@
-"""The kernels to be repaired: each has the fault that its declaration names, and changes are counted by statement."""
+"""Test the kernels to be repaired: each has its declared faults, and changes are counted by statement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from warpcheck import simulated_gpu
 
 REPAIRS = [item for item in registry.exercises() if item.given]
 
-GIVEN = """
+PROGRAM = """
 #include <cuda_pipeline.h>
 
 // ---- first ----
@@ -29,7 +29,7 @@ __global__ void second(float* x) { x[0] = 1; __syncthreads(); x[1] = 2; }
 """
 
 
-def changes(after: str, before: str = GIVEN, suffix: str = ".cu") -> dict[str, int]:
+def count_changes(after: str, before: str = PROGRAM, suffix: str = ".cu") -> dict[str, int]:
     return dict(edits.count_changes(edits.split_statements(before, suffix), edits.split_statements(after, suffix)))
 
 
@@ -53,33 +53,33 @@ def changes(after: str, before: str = GIVEN, suffix: str = ".cu") -> dict[str, i
         ("#include <cuda_pipeline.h>", "#define second(x) f(x) { x[0] = 1; } void g(x)", {"": 4}),
     ],
 )
-def test_a_change_is_a_statement(old: str, new: str, expected: dict[str, int]) -> None:
-    assert GIVEN.count(old) == 1
-    assert changes(GIVEN.replace(old, new)) == expected
+def test_changes_are_counted_by_statement(old: str, new: str, expected: dict[str, int]) -> None:
+    assert PROGRAM.count(old) == 1
+    assert count_changes(PROGRAM.replace(old, new)) == expected
 
 
-def test_a_python_program_is_compared_without_its_table_of_faults() -> None:
+def test_the_table_of_causes_does_not_count_as_a_change() -> None:
     before = (
         '"""Text."""\nCAUSES = {"first": "TODO"}\n# ---- first ----\ndef first(x):\n    """Text."""\n    return x + 1\n'
     )
     after = 'CAUSES: dict = {"first": "Race"}\n\ndef first(x):  # text\n    return (x\n            + 2)\n'
-    assert changes(after, before, ".py") == {"first": 1}
+    assert count_changes(after, before, ".py") == {"first": 1}
 
 
-def test_assembly_in_python_counts_by_the_instruction() -> None:
+def test_inline_assembly_in_python_is_counted_by_instruction() -> None:
     before = "# ---- first ----\ndef first(x):\n    return x + 1\n"
     after = before.replace("x + 1", "asm('add.u32 $0, $1, 1; mul.lo.u32 $0, $0, 2; mov.u32 $0, $0;')")
-    assert changes(after, before, ".py") == {"first": 3}
+    assert count_changes(after, before, ".py") == {"first": 3}
 
 
-def test_a_program_that_is_far_too_long_is_not_compared() -> None:
+def test_a_program_that_is_too_long_is_refused() -> None:
     with pytest.raises(edits.Unreadable):
-        changes(";".join(f"int x{number}" for number in range(1_000_000)))
+        count_changes(";".join(f"int x{number}" for number in range(1_000_000)))
 
 
 @pytest.mark.parametrize("item", REPAIRS, ids=lambda item: item.name)
-def test_a_kernel_has_the_faults_that_are_declared(item: ExerciseRef) -> None:
-    """Of the kernels as given, in every order of warps and blocks."""
+def test_kernels_to_be_repaired_have_their_declared_faults(item: ExerciseRef) -> None:
+    """Run the unrepaired kernels with every schedule of warps and blocks."""
     exercise = registry.load(item)
     if exercise.multiprocessors:
         simulated_gpu.show({"multi_processor_count": exercise.multiprocessors}, exercise.arch)
@@ -88,12 +88,12 @@ def test_a_kernel_has_the_faults_that_are_declared(item: ExerciseRef) -> None:
     for case in exercise.cases:
         for schedule in warpcheck.Schedule:
             inputs = ground_truth.generate_inputs(exercise, case, 1, "cpu")
-            faults[case["kernel"]] |= fault_of(exercise, entry, inputs, schedule)
+            faults[case["kernel"]] |= find_fault(exercise, entry, inputs, schedule)
     assert faults == {name: set(kernel.faults) for name, kernel in exercise.repairs.items()}
 
 
-def fault_of(exercise: Exercise, entry: object, inputs: tuple[object, ...], schedule: warpcheck.Schedule) -> set[str]:
-    """Return the name of the fault of a call, or nothing where it has none."""
+def find_fault(exercise: Exercise, entry: object, inputs: tuple[object, ...], schedule: warpcheck.Schedule) -> set[str]:
+    """Return the name of the fault of a call in a set, which is empty if the call has no fault."""
     try:
         report = warpcheck.run(entry, *inputs, arch=exercise.arch, schedules=[schedule])  # type: ignore[arg-type]
     except (warpcheck.Fault, warpcheck.Deadlock) as error:

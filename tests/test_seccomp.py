@@ -1,4 +1,4 @@
-"""Seccomp, as the kernel enforces it upon a process and its children."""
+"""Test the seccomp filters that the Linux kernel enforces for a process and its children."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ ALWAYS = {
 }
 SOCKETS = ("UDP", "TCP", "UDP of a child")
 PROCESSES = ("ptrace", "memory of a process", "memory into a process", "descriptor of a process")
-# By profile, the attempts that fail and the error in which they end.
+# The attempts that fail and their errors, by profile.
 REFUSED: dict[seccomp.Profile, dict[str, str]] = {
     "machine": {
         **ALWAYS,
@@ -148,7 +148,7 @@ REFUSED: dict[seccomp.Profile, dict[str, str]] = {
     "ranks": ALWAYS,
 }
 
-# The kernel sends what is meant for another receiver to the end that a pair is connected to, or nowhere.
+# On a connected pair, the kernel ignores the address of another receiver or fails.
 IN_ANY_CASE = {"stream to another": "EISCONN", "packet to another": "EISCONN"}
 
 pytestmark = pytest.mark.skipif(
@@ -157,8 +157,8 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize("profile", REFUSED)
-def test_the_calls_of_a_profile_are_refused_and_no_others(profile: seccomp.Profile, tmp_path: Path) -> None:
-    ran = subprocess.run([sys.executable, "-c", PROGRAM, profile], cwd=tmp_path, capture_output=True, text=True)
-    assert ran.stderr == ""
-    outcomes = {name: outcome for name, outcome in json.loads(ran.stdout).items() if outcome}
+def test_each_profile_refuses_exactly_its_system_calls(profile: seccomp.Profile, tmp_path: Path) -> None:
+    completed = subprocess.run([sys.executable, "-c", PROGRAM, profile], cwd=tmp_path, capture_output=True, text=True)
+    assert completed.stderr == ""
+    outcomes = {name: outcome for name, outcome in json.loads(completed.stdout).items() if outcome}
     assert outcomes == {**IN_ANY_CASE, **REFUSED[profile]}

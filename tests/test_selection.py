@@ -1,4 +1,4 @@
-"""Each file of tests is of one class, and each test is in one shard."""
+"""Test that each test file belongs to one class, and each test to one shard."""
 
 from __future__ import annotations
 
@@ -62,8 +62,9 @@ def test_tests_that_share_what_compilers_made_are_a_group(file: str, name: str, 
 
 @pytest.mark.parametrize("number", range(8))
 def test_a_group_runs_in_one_process(number: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A scheduler without groups would give some of these tests to another process."""
-    base, process = tmp_path_factory.getbasetemp(), os.environ.get("PYTEST_XDIST_WORKER", "")
+    """A scheduler without groups would distribute some of these tests to another process."""
+    base = tmp_path_factory.getbasetemp()
+    process = os.environ.get("PYTEST_XDIST_WORKER", "")
     folder = (base.parent if process else base) / "processes"
     folder.mkdir(exist_ok=True)
     (folder / f"process {process}").touch()

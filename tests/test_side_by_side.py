@@ -1,4 +1,4 @@
-"""Several exercises at once: what is printed when, in which order, with which status, and what Ctrl-C leaves behind."""
+"""Test the concurrent grading of several exercises: its output, its exit status, and its interruption by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.waiting import happens
 
 RIGHT = "def double(x):\n    return 2 * x\n"
 WRONG = "def double(x):\n    return 3 * x\n"
-# Longer than any test waits: compilers have two minutes.
+# This sleep is longer than any test waits: compilers have two minutes.
 HANGS = """
 from warpcheck import frontends
 
@@ -44,7 +44,7 @@ def double(x):
 
 @pytest.fixture
 def course(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> ExerciseRef:
-    """A checkout with the exercises double, second and third, one a week; the current folder."""
+    """Return the exercise `double` of a checkout, the current folder, that also has second and third, one per week."""
     for stem in ("w02a_second", "w03a_third"):
         item = ExerciseRef(doubling.root, f"1_architecture/{stem}")
         item.declaration.write_text(DECLARATION)
@@ -61,7 +61,7 @@ def solution(course: ExerciseRef, stem: str) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """The exit status of a command and what it printed."""
+    """Return the exit status of a command and its output."""
     with pytest.raises(SystemExit) as exit_:
         cli.main((*arguments, "--tree", "solutions", "--device", "cpu"))
     printed = capsys.readouterr()
@@ -69,7 +69,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     return int(exit_.value.code or 0), printed.out
 
 
-def test_a_row_is_printed_as_soon_as_it_is_known(course: ExerciseRef) -> None:
+def test_a_row_is_printed_as_soon_as_its_grading_ends(course: ExerciseRef) -> None:
     solution(course, "w02a_second").write_text(HANGS)
     with started(course, "check", "--all", "--tree", "solutions", "--device", "cpu", "--jobs", "1") as checking:
         assert checking.stdout is not None
@@ -78,7 +78,7 @@ def test_a_row_is_printed_as_soon_as_it_is_known(course: ExerciseRef) -> None:
         assert checking.wait(60) == 130
 
 
-def test_ctrl_c_ends_all_that_run_side_by_side_and_leaves_nothing(course: ExerciseRef) -> None:
+def test_ctrl_c_terminates_all_gradings_and_leaves_no_process(course: ExerciseRef) -> None:
     hanging = [solution(course, stem) for stem in ("w01a_double", "w02a_second", "w03a_third")]
     for path in hanging:
         path.write_text(HANGS)
@@ -92,7 +92,7 @@ def test_ctrl_c_ends_all_that_run_side_by_side_and_leaves_nothing(course: Exerci
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_one_that_fails_is_reported_whole_among_those_that_pass(
+def test_only_a_failing_exercise_is_reported_in_full(
     course: ExerciseRef, jobs: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     solution(course, "w02a_second").write_text(WRONG)
@@ -119,7 +119,7 @@ def test_one_that_fails_is_reported_whole_among_those_that_pass(
     assert verdicts == [("double", "PASSED"), ("second", "WRONG_VALUES"), ("_third", "PASSED")]
 
 
-def test_names_are_reported_whole_and_listed_in_their_order(
+def test_named_exercises_are_reported_in_full_and_in_order(
     course: ExerciseRef, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, text = run(capsys, "check", "third", "double", "--jobs", "2", "--json", "-")
@@ -141,7 +141,7 @@ def test_a_file_that_is_missing_ends_the_command_as_before(
     assert "there is no file" in capsys.readouterr().err
 
 
-def test_a_pool_that_was_aborted_starts_nothing(course: ExerciseRef) -> None:
+def test_an_aborted_pool_starts_no_grading(course: ExerciseRef) -> None:
     threads = pool.Pool("cpu", 1)
     assert threads.submit(grade.grade, course, course.solution, device="cpu").result().verdict is Verdict.PASSED
     server = threads.submit(forkserver.get_server).result()
@@ -152,7 +152,7 @@ def test_a_pool_that_was_aborted_starts_nothing(course: ExerciseRef) -> None:
     threads.shutdown()
 
 
-# How many
+# The number of jobs
 
 
 def test_the_default_is_as_many_jobs_as_this_process_may_use_cores() -> None:
@@ -229,22 +229,22 @@ def test_jobs_fit_into_cores_memory_and_the_limits_of_a_container(
     assert HostInfo(tmp_path).default_jobs == jobs
 
 
-@pytest.mark.parametrize(("free", "said"), [(JOB_BYTES, ""), (JOB_BYTES - 1024, "choose a container with 2 GB")])
-def test_less_memory_than_one_grading_takes_is_said(free: int, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("free", "advice"), [(JOB_BYTES, ""), (JOB_BYTES - 1024, "choose a container with 2 GB")])
+def test_a_memory_shortage_for_a_single_grading_is_reported(free: int, advice: str, tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc" / "meminfo").write_text(f"MemAvailable: {free // 1024} kB\n")
     shortage = HostInfo(tmp_path).memory_shortage
-    assert shortage.endswith(said)
-    assert bool(shortage) == bool(said)
+    assert shortage.endswith(advice)
+    assert bool(shortage) == bool(advice)
 
 
-def test_a_class_is_graded_by_as_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pool_has_as_many_threads_as_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HostInfo, "default_jobs", 3)
     with pool.Pool("cpu") as by_default, pool.Pool("cpu", 2) as by_choice:
         assert (by_default._max_workers, by_choice._max_workers) == (3, 2)
 
 
-# The table
+# The table of results
 
 MEASURED = Measurement(
     case={"n": 1},
@@ -265,7 +265,7 @@ MEASURED = Measurement(
 
 @pytest.mark.parametrize("measurement", [None, MEASURED])
 @pytest.mark.parametrize("width", [80, 120])
-def test_no_cell_of_the_table_is_cut(measurement: Measurement | None, width: int) -> None:
+def test_no_cell_of_the_table_is_truncated(measurement: Measurement | None, width: int) -> None:
     graded = Report("", "", "", "a GPU", 1, Verdict.PASSED, seconds=1234.5, stars=3, measurement=measurement)
     graded = replace(graded, verdict=max(Verdict, key=lambda verdict: len(verdict.value)))
     console = Console(file=io.StringIO(), width=width)

@@ -1,4 +1,4 @@
-"""The tables of the source documents name only places and exercises that exist, and grading that is declared."""
+"""Test that the tables of the source documents name only existing places and exercises, and declared grading."""
 
 from pathlib import Path
 
@@ -11,25 +11,25 @@ from kernelpath.show import docs, sources
 ROOT = Path(__file__).parents[1]
 
 
-def item(subject: str) -> sources.Item:
-    (found,) = (item for item in sources.items(ROOT) if item.subject == subject)
-    return found
+def find_item(subject: str) -> sources.Item:
+    (item,) = (item for item in sources.items(ROOT) if item.subject == subject)
+    return item
 
 
-def test_items_name_places_grading_and_what_is_missing() -> None:
-    found = item("constant memory")
-    assert (found.document, found.part) == ("30-day plan, days 1 to 5", "Day 2")
-    assert "week04_matmul.ipynb), 7 · Another tile, and constant memory (cell `conv-00`)" in found.place
-    assert "week04_matmul.ipynb), One word for a whole warp (cell `conv-02`)" in found.place
-    assert found.grading == "`conv2d`: values, traffic, time on a GPU"
-    assert found.missing == ""
+def test_items_name_places_grading_and_gaps() -> None:
+    item = find_item("constant memory")
+    assert (item.document, item.part) == ("30-day plan, days 1 to 5", "Day 2")
+    assert "week04_matmul.ipynb), 7 · Another tile, and constant memory (cell `conv-00`)" in item.place
+    assert "week04_matmul.ipynb), One word for a whole warp (cell `conv-02`)" in item.place
+    assert item.grading == "`conv2d`: values, traffic, time on a GPU"
+    assert item.missing == ""
     assert all(item.place or item.missing for item in sources.items(ROOT)), "an item is neither covered nor missing"
 
 
 def test_an_item_without_an_exercise_has_the_predictions_and_questions_of_its_places() -> None:
-    assert item("question: what causes bank conflicts").grading.endswith("in the exam: `banks`, `broadcast`")
-    assert item("30 days from no knowledge to custom kernels in ML workloads").grading == "1 prediction"
-    assert item("CUDA by Example; Programming Parallel Computers").grading == ""
+    assert find_item("question: what causes bank conflicts").grading.endswith("in the exam: `banks`, `broadcast`")
+    assert find_item("30 days from no knowledge to custom kernels in ML workloads").grading == "1 prediction"
+    assert find_item("CUDA by Example; Programming Parallel Computers").grading == ""
 
 
 def test_the_section_of_a_cell_ends_at_the_next_heading_of_its_level() -> None:
@@ -64,7 +64,7 @@ def test_every_document_has_a_table_to_which_the_summary_links() -> None:
         ('["item", "1.1", "no_such", ""]', "no exercise no_such"),
     ],
 )
-def test_a_place_that_does_not_exist_is_an_error(
+def test_a_section_or_exercise_that_does_not_exist_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, message: str
 ) -> None:
     data = tmp_path / "sources.toml"

@@ -1,4 +1,4 @@
-"""A declaration is validated when it is made: every rule it breaks is named."""
+"""Test that declarations are validated on construction, with a message for every violated rule."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from kernelpath.course.lesson import Question
 from kernelpath.course.problem import EXACT, Problem, Tolerance
 from kernelpath.course.spec import Exercise, Traffic
 
-OF_THE_PROBLEM = ("inputs", "cases", "reference", "tolerance", "compulsory_bytes", "flops", "vary")
+PROBLEM_FIELDS = ("inputs", "cases", "reference", "tolerance", "compulsory_bytes", "flops", "vary")
 
 
-def problem(**changes: Any) -> Problem:
+def create_problem(**changes: Any) -> Problem:
     fields: dict[str, Any] = {
         "inputs": lambda rng, n: (n,),
         "cases": ({"n": 3, "dtype": "float32"},),
@@ -26,36 +26,39 @@ def problem(**changes: Any) -> Problem:
     return Problem(**{**fields, **changes})
 
 
-def exercise(**changes: Any) -> Exercise:
-    fields: dict[str, Any] = {"entry": "double", "problem": problem()}
+def create_exercise(**changes: Any) -> Exercise:
+    fields: dict[str, Any] = {"entry": "double", "problem": create_problem()}
     return Exercise(**{**fields, **changes})
 
 
-NO_DTYPE = problem(cases=({"n": 5},), compulsory_bytes=lambda n: 8 * n, flops=lambda n: 1000 * n)
+NO_DTYPE = create_problem(cases=({"n": 5},), compulsory_bytes=lambda n: 8 * n, flops=lambda n: 1000 * n)
 
 
-def test_an_exercise_is_its_problem_seen_through() -> None:
-    shared = problem(vary=("n",), flops=lambda n, dtype: n)
-    twins = [exercise(problem=shared), exercise(problem=shared, entry="double_triton")]
-    for name in OF_THE_PROBLEM:
+def test_an_exercise_delegates_to_its_problem() -> None:
+    shared = create_problem(vary=("n",), flops=lambda n, dtype: n)
+    twins = [create_exercise(problem=shared), create_exercise(problem=shared, entry="double_triton")]
+    for name in PROBLEM_FIELDS:
         assert getattr(twins[0], name) is getattr(twins[1], name) is getattr(shared, name)
 
 
 def test_an_exercise_may_have_cases_of_its_own() -> None:
     own = ({"n": 5, "dtype": "bfloat16"},)
-    shared = problem()
-    assert exercise(problem=shared, cases=own).cases == own
+    shared = create_problem()
+    assert create_exercise(problem=shared, cases=own).cases == own
     assert shared.cases[0]["n"] == 3
 
 
 def test_an_exercise_may_have_limits_of_its_own() -> None:
-    shared = problem(limits=({"n": 7, "dtype": "float32"},))
+    shared = create_problem(limits=({"n": 7, "dtype": "float32"},))
     own = ({"n": 9, "dtype": "float32"},)
-    assert (exercise(problem=shared).limits, exercise(problem=shared, limits=own).limits) == (shared.limits, own)
+    assert (
+        create_exercise(problem=shared).limits,
+        create_exercise(problem=shared, limits=own).limits,
+    ) == (shared.limits, own)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"cases": ()}, "cases: none is declared"),
         ({"cases": ({"n": 1}, {"n": 1024})}, "cases: every size is a power of two"),
@@ -68,18 +71,21 @@ def test_an_exercise_may_have_limits_of_its_own() -> None:
         ({"faults": {"wrong": abs}}, "faults: only extreme inputs show them; declare extreme"),
     ],
 )
-def test_a_broken_rule_of_a_problem_is_named(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(DeclarationError, match=said):
-        problem(**changes)
+def test_an_invalid_problem_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        create_problem(**changes)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"entry": "vector add"}, "entry: 'vector add' is not the name of a function"),
         ({"entry": ""}, "entry: '' is not"),
         ({"cases": ({"n": 1024, "dtype": "float32"},)}, "cases: every size is a power of two"),
-        ({"cases": ({"m": 5},), "problem": problem(vary=("n",))}, r"vary: \['n'\] are not arguments of every case"),
+        (
+            {"cases": ({"m": 5},), "problem": create_problem(vary=("n",))},
+            r"vary: \['n'\] are not arguments of every case",
+        ),
         ({"bench": {"n": 5}}, "bench and baseline: declare both or neither"),
         ({"baseline": abs}, "bench and baseline: declare both or neither"),
         ({"sweep": ({"n": 5, "dtype": "float32"},)}, "sweep: it needs bench and baseline"),
@@ -96,19 +102,19 @@ def test_a_broken_rule_of_a_problem_is_named(changes: dict[str, Any], said: str)
         ),
     ],
 )
-def test_a_broken_rule_is_named(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(DeclarationError, match=said):
-        exercise(**changes)
+def test_an_invalid_exercise_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        create_exercise(**changes)
 
 
 @pytest.mark.parametrize(("rtol", "atol"), [(-0.1, 0.1), (0.1, -0.1), (1.0, 0.0), (0.0, 1.0), (0.6, 0.4)])
-def test_a_tolerance_below_zero_or_that_admits_zeros_is_refused(rtol: float, atol: float) -> None:
+def test_a_tolerance_that_is_negative_or_accepts_zeros_is_refused(rtol: float, atol: float) -> None:
     with pytest.raises(DeclarationError, match="tolerance: rtol"):
         Tolerance(rtol, atol)
 
 
 @pytest.mark.parametrize(
-    ("limit", "said"),
+    ("limit", "message"),
     [
         ({"sectors": 0.9}, "traffic: sectors=0.9 cannot be reached"),
         ({"bank_conflicts": -1.0}, "traffic: bank_conflicts=-1.0 cannot be reached"),
@@ -117,24 +123,24 @@ def test_a_tolerance_below_zero_or_that_admits_zeros_is_refused(rtol: float, ato
         ({"bulk": 1.1}, "traffic: bulk=1.1 cannot be reached"),
     ],
 )
-def test_a_limit_that_no_kernel_reaches_is_refused(limit: dict[str, float], said: str) -> None:
-    with pytest.raises(DeclarationError, match=said):
+def test_a_limit_that_no_kernel_can_reach_is_refused(limit: dict[str, float], message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
         Traffic(**limit)
 
 
 def test_limits_are_described_with_upper_bounds_first() -> None:
-    """A limit of 0 is stated, and a noun is plural unless its number is 1."""
-    limited = exercise(traffic=Traffic(bank_conflicts=0.0, bulk=0.5), tensor_cores=True, launches=1)
+    """A limit of 0 is stated, too, and nouns are plural unless the number is 1."""
+    limited = create_exercise(traffic=Traffic(bank_conflicts=0.0, bulk=0.5), tensor_cores=True, launches=1)
     assert " ".join(limited.describe_limits().split()) == (
         "The grader enforces these limits on the largest case (n=3 dtype=float32); smaller cases get some slack for"
         " partial tiles. Bank conflicts may add at most 0 wavefronts per request. A call may launch at most 1 kernel."
         " At least 50% of the global memory traffic must go through TMA. The multiply-adds must run on tensor cores."
     )
-    assert exercise().describe_limits() == ""
+    assert create_exercise().describe_limits() == ""
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"ask": " ", "answer": 1, "why": "so"}, "ask and why must not be empty"),
         ({"ask": "?", "answer": 1, "why": ""}, "ask and why must not be empty"),
@@ -145,6 +151,6 @@ def test_limits_are_described_with_upper_bounds_first() -> None:
         ({"ask": "?", "answer": math.nan, "why": "so"}, "must be a finite number, not nan"),
     ],
 )
-def test_a_question_without_an_answer_is_refused(fields: dict[str, Any], said: str) -> None:
-    with pytest.raises(DeclarationError, match=said):
+def test_a_question_without_an_answer_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
         Question(**fields)

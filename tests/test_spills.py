@@ -1,4 +1,4 @@
-"""A reference kernel that needs local memory is found, unless its declaration says why it does."""
+"""Test that a reference kernel that uses local memory is reported unless its declaration gives a reason."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from warpcheck.assembler import _tool
 pytestmark = pytest.mark.skipif(_tool("ptxas") is None, reason="there is no ptxas")
 
 
-def findings(item: ExerciseRef) -> list[str]:
-    """What the check says, from a process that has no threads before it forks."""
-    return fresh_process.call(find, ExerciseRef(item.root, item.path_id))
+def find_in_fresh_process(item: ExerciseRef) -> list[str]:
+    """Return the findings of the check, which forks, from a process without threads."""
+    return fresh_process.call(list_findings, ExerciseRef(item.root, item.path_id))
 
 
-def find(item: ExerciseRef) -> list[str]:
+def list_findings(item: ExerciseRef) -> list[str]:
     return list(reference_kernels_do_not_spill(item))
 
 
 @pytest.fixture
 def spilling(tmp_path: Path) -> ExerciseRef:
-    """vector_add with an array of 64 floats that is indexed by a number which ptxas does not know."""
+    """Return vector_add with an array of 64 floats whose index ptxas cannot compute, so it is in local memory."""
     item = copied(registry.find("vector_add"), tmp_path)
     source = item.solution.with_suffix(".cu")
     text = source.read_text(encoding="utf-8")
@@ -40,29 +40,29 @@ def spilling(tmp_path: Path) -> ExerciseRef:
 
 
 def test_a_reference_without_local_memory_has_no_findings() -> None:
-    assert findings(registry.find("vector_add")) == []
+    assert find_in_fresh_process(registry.find("vector_add")) == []
 
 
-def test_every_kernel_in_local_memory_is_found_with_its_case(spilling: ExerciseRef) -> None:
-    found = findings(spilling)
-    assert len(found) >= 1
-    for one in found:
-        assert one.startswith(f"solutions/{spilling.path_id}.py: ")
-        assert ", for sm_80: 256 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads; " in one
-    assert "at n=" in found[0]
+def test_a_kernel_with_a_stack_frame_is_reported_with_its_case(spilling: ExerciseRef) -> None:
+    messages = find_in_fresh_process(spilling)
+    assert len(messages) >= 1
+    for message in messages:
+        assert message.startswith(f"solutions/{spilling.path_id}.py: ")
+        assert ", for sm_80: 256 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads; " in message
+    assert "at n=" in messages[0]
 
 
-def test_a_declaration_may_say_why_a_reference_spills(spilling: ExerciseRef) -> None:
+def test_a_declared_reason_suppresses_the_finding(spilling: ExerciseRef) -> None:
     declaration = spilling.declaration.read_text(encoding="utf-8")
     assert "EXERCISE = Exercise(" in declaration
     reason = 'EXERCISE = Exercise(\n    spills="the array is the lesson, since NVRTC 13.0",'
     spilling.declaration.write_text(declaration.replace("EXERCISE = Exercise(", reason), encoding="utf-8")
-    assert findings(spilling) == []
+    assert find_in_fresh_process(spilling) == []
 
 
-def test_a_case_that_fails_is_no_kernel_without_spills(tmp_path: Path) -> None:
+def test_a_case_that_raises_is_reported(tmp_path: Path) -> None:
     item = copied(registry.find("vector_add"), tmp_path)
     item.solution.write_text("def vector_add(x, y):\n    raise RuntimeError('no launch')\n", encoding="utf-8")
-    found = findings(item)
-    assert found
-    assert all("RuntimeError: no launch" in one for one in found)
+    messages = find_in_fresh_process(item)
+    assert messages
+    assert all("RuntimeError: no launch" in message for message in messages)

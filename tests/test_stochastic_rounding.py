@@ -1,4 +1,4 @@
-"""The statistics that grade stochastic rounding: right roundings pass, and each kind of wrong one is named."""
+"""Test the statistics that grade stochastic rounding: correct roundings pass, and each kind of error is reported."""
 
 from collections.abc import Callable
 
@@ -12,8 +12,8 @@ LARGE_STEPS = problem.case(16_384)
 SMALL_STEPS = problem.case(131_072, step=1000, lr=4e-6)
 
 
-def judge(case: Case, numbers: Callable[[torch.Size], torch.Tensor], seed: int = 0) -> str | None:
-    """Judge parameters that are rounded up where a number in [0, 1) is below the distance from the lower neighbor."""
+def check_rounding(case: Case, numbers: Callable[[torch.Size], torch.Tensor], seed: int = 0) -> str | None:
+    """Check parameters that are rounded up if a number in [0, 1) is below the distance from the lower neighbor."""
     torch.manual_seed(seed)
     inputs = problem.PROBLEM.inputs(torch.Generator().manual_seed(seed), **case)
     exact = problem.reference(*inputs)[0]
@@ -29,7 +29,7 @@ def uniform(shape: torch.Size) -> torch.Tensor:
 
 @pytest.mark.parametrize("case", [LARGE_STEPS, SMALL_STEPS], ids=["large steps", "small steps"])
 def test_independent_uniform_numbers_pass(case: Case) -> None:
-    assert [judge(case, uniform, seed) for seed in range(3)] == [None] * 3
+    assert [check_rounding(case, uniform, seed) for seed in range(3)] == [None] * 3
 
 
 @pytest.mark.parametrize(
@@ -44,11 +44,13 @@ def test_independent_uniform_numbers_pass(case: Case) -> None:
     ],
     ids=["nearest", "not uniform", "eight bits", "one stream", "one block", "pairs"],
 )
-def test_a_wrong_distribution_is_named(case: Case, numbers: Callable[[torch.Size], torch.Tensor], fault: str) -> None:
-    assert fault in (judge(case, numbers) or "")
+def test_a_wrong_distribution_is_reported(
+    case: Case, numbers: Callable[[torch.Size], torch.Tensor], fault: str
+) -> None:
+    assert fault in (check_rounding(case, numbers) or "")
 
 
-def test_a_value_beyond_the_neighbors_is_named() -> None:
+def test_a_value_beyond_the_neighbors_is_reported() -> None:
     inputs = problem.PROBLEM.inputs(torch.Generator().manual_seed(0), **problem.case(64))
     exact = problem.reference(*inputs)[0]
     outputs = exact.bfloat16()

@@ -1,4 +1,4 @@
-"""The limits of stream_k hold for the SMs that the exercise simulates, and a GPU has others."""
+"""Test that the limits of stream_k, which depend on the number of simulated SMs, do not apply on a GPU."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ def names(job: Job) -> list[str]:
 
 
 def test_bytes_are_limited_without_a_gpu_and_counted_with_one() -> None:
-    on_cpu, on_gpu = names(JOB), names(replace(JOB, device="cuda"))
+    on_cpu = names(JOB)
+    on_gpu = names(replace(JOB, device="cuda"))
     assert on_cpu[-2:] == ["check_blocks", "measure_speed"]
     assert check_counters.__name__ in on_cpu
     assert check_counters.__name__ not in on_gpu
-    # The check of tensor cores needs the counters.
+    # The check of tensor cores needs the counters, so it follows the step that counts.
     assert on_gpu.index("count_bytes") + 1 == on_gpu.index("check_tensor_cores")
 
 

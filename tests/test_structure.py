@@ -1,4 +1,4 @@
-"""No file names the machine that it was written on. `lint-imports` holds which package imports which."""
+"""Test that no file contains a path or a name of a developer's computer. `lint-imports` checks the imports."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-# A path of somebody's machine, or the host of a private package registry.
+# A path of a developer's computer, or the host of a private package registry.
 FOLDERS = ("home", "root", "Users", "work", "opt")
 HOSTS = ("artifactory", "nexus", "devpi", "pypi-")
 OF_A_MACHINE = re.compile(
     rf"(?<![\w.+/])/({'|'.join(FOLDERS)})/\w+/|\b[\w.-]*({'|'.join(HOSTS)})[\w-]*\.\w+|--(extra-)?index-url"
 )
-# One of these is in each text that the pattern finds. Looking for them takes a fraction of the time.
+# Every match of the pattern contains one of these strings, and searching for strings is much faster.
 HINTS = (*(f"/{folder}/" for folder in FOLDERS), *HOSTS, "index-url")
 
 
@@ -24,7 +24,7 @@ def names_a_machine(text: str) -> bool:
     return any(hint in text for hint in HINTS) and OF_A_MACHINE.search(text) is not None
 
 
-def test_nothing_names_this_machine() -> None:
+def test_no_file_names_this_computer() -> None:
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     named = set()
     for name in filter(None, tracked.split("\0")):
@@ -45,5 +45,5 @@ def test_nothing_names_this_machine() -> None:
         ("src/{}/runner.py and course/{}/page".format("work", "home"), False),
     ],
 )
-def test_a_path_of_a_machine_is_told_from_one_of_the_checkout(text: str, named: bool) -> None:
+def test_a_path_of_a_computer_is_distinguished_from_one_of_the_checkout(text: str, named: bool) -> None:
     assert names_a_machine(text) == named

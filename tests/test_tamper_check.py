@@ -1,4 +1,4 @@
-"""The submission's own thread, and the check that shows what a submission has replaced or left running."""
+"""Test the thread of a submission, and the check for functions that it replaced or threads that it left running."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernelpath.work.confine import SUBMISSION
 from kernelpath.work.tamper_check import SubmissionThread, TamperCheck
 
 
-def test_the_submissions_thread_passes_results_and_exceptions() -> None:
+def test_the_submission_thread_returns_results_and_raises_exceptions() -> None:
     thread = SubmissionThread()
     assert thread.call(divmod, 7, 3) == (2, 1)
     assert thread.call(threading.get_ident) != threading.get_ident()
@@ -29,7 +29,7 @@ def test_the_submissions_thread_passes_results_and_exceptions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "said"),
+    ("owner", "name", "message"),
     [
         (time, "perf_counter", "time.perf_counter was replaced"),
         (torch.cuda, "synchronize", "torch.cuda.synchronize was replaced"),
@@ -38,20 +38,20 @@ def test_the_submissions_thread_passes_results_and_exceptions() -> None:
         (compare, "mismatches", "kernelpath.grading.compare.mismatches was replaced"),
     ],
 )
-def test_a_replaced_function_is_noticed(
-    owner: ModuleType | type, name: str, said: str, monkeypatch: pytest.MonkeyPatch
+def test_a_replaced_function_is_detected(
+    owner: ModuleType | type, name: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tamper_check = TamperCheck()
     assert tamper_check.describe_change() is None
     monkeypatch.setattr(owner, name, lambda *_: None)
-    assert tamper_check.describe_change() == said
+    assert tamper_check.describe_change() == message
     monkeypatch.undo()
     assert tamper_check.describe_change() is None
 
 
 @pytest.fixture
 def submission_that_waits() -> Iterator[tuple[Callable[[], None], queue.SimpleQueue[None]]]:
-    """A function of a module named like a submission, and what ends its waiting."""
+    """Yield a blocking function of a module named like a submission, and the queue that unblocks it."""
     end: queue.SimpleQueue[None] = queue.SimpleQueue()
     module: dict[str, object] = {"__name__": SUBMISSION, "end": end}
     exec("def wait():\n    end.get()\n", module)
@@ -62,7 +62,7 @@ def submission_that_waits() -> Iterator[tuple[Callable[[], None], queue.SimpleQu
 
 
 @pytest.mark.parametrize("daemon", [False, True])
-def test_a_thread_that_runs_the_submission_is_noticed(
+def test_a_thread_that_runs_submission_code_is_detected(
     daemon: bool, submission_that_waits: tuple[Callable[[], None], queue.SimpleQueue[None]]
 ) -> None:
     wait, end = submission_that_waits
@@ -75,7 +75,7 @@ def test_a_thread_that_runs_the_submission_is_noticed(
     assert tamper_check.describe_change() is None
 
 
-def test_a_librarys_daemon_thread_is_none_of_the_submissions() -> None:
+def test_a_daemon_thread_of_a_library_is_allowed() -> None:
     tamper_check = TamperCheck()
     end = threading.Event()
     thread = threading.Thread(target=end.wait, daemon=True)

@@ -1,4 +1,4 @@
-"""Tensor maps and descriptors as lanes pass them: what the host says becomes what the driver would write."""
+"""Test that tensor maps and descriptors from the lanes have the bytes that the CUDA driver would write."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from warpcheck.frontends import cuda, triton_descriptors
 from warpcheck.tensor_map import TensorMap
 
 
-def test_a_box_and_a_tensor_are_named_in_the_order_of_its_axes() -> None:
+def test_a_tensor_map_reverses_the_order_of_the_axes() -> None:
     tensor = torch.zeros(6, 40, 64, dtype=torch.bfloat16)[:, ::2]
-    said = TensorMap.decode(cuda.tensor_map(tensor, (2, 4, 32), swizzle=64, nan_fill=True).content)
-    assert (said.type.name, said.address) == ("bf16", tensor.data_ptr())
-    assert (said.extents, said.strides, said.box) == ((64, 20, 6), (256, 5120), (32, 4, 2))
-    assert (said.swizzle, said.nan_fill, said.steps) == (2, True, (1, 1, 1))
+    decoded = TensorMap.decode(cuda.tensor_map(tensor, (2, 4, 32), swizzle=64, nan_fill=True).content)
+    assert (decoded.type.name, decoded.address) == ("bf16", tensor.data_ptr())
+    assert (decoded.extents, decoded.strides, decoded.box) == ((64, 20, 6), (256, 5120), (32, 4, 2))
+    assert (decoded.swizzle, decoded.nan_fill, decoded.steps) == (2, True, (1, 1, 1))
 
 
-def test_the_corners_of_im2col_mode_are_named_in_the_order_of_the_axes() -> None:
+def test_an_im2col_map_reverses_the_order_of_the_axes() -> None:
     tensor = torch.zeros(2, 9, 14, 64, dtype=torch.float16)
     content = cuda.im2col_map(
         tensor, pixels=128, channels=32, lower=(-1, -2), upper=(-3, -4), steps=(1, 2, 3, 1)
     ).content
-    said = TensorMap.decode(content)
-    assert (said.extents, said.strides, said.box) == ((64, 14, 9, 2), (128, 1792, 16128), (32, 128))
-    assert (said.corners, said.steps) == (((-2, -1), (-4, -3)), (1, 3, 2, 1))
+    decoded = TensorMap.decode(content)
+    assert (decoded.extents, decoded.strides, decoded.box) == ((64, 14, 9, 2), (128, 1792, 16128), (32, 128))
+    assert (decoded.corners, decoded.steps) == (((-2, -1), (-4, -3)), (1, 3, 2, 1))
     with pytest.raises(ValueError, match="steps has a number for each of the 4 axes"):
         cuda.im2col_map(tensor, pixels=128, channels=32, lower=(0, 0), upper=(0, 0), steps=(2, 2))
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "message"),
+    ("arguments", "error", "message"),
     [
         ({"box": (32, 64), "swizzle": 64}, ValueError, "boxDim.*64"),
         ({"box": (32, 3)}, ValueError, "multiple of 16 bytes"),
@@ -46,28 +46,31 @@ def test_the_corners_of_im2col_mode_are_named_in_the_order_of_the_axes() -> None
         ({"box": (32, 8), "tensor": torch.zeros(8, 8, dtype=torch.complex64)}, TypeError, "elements of complex64"),
     ],
 )
-def test_what_the_driver_makes_no_map_of(given: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_arguments_that_the_driver_rejects_raise(
+    arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
-        cuda.tensor_map(**{"tensor": torch.zeros(64, 64).half(), **given})
+        cuda.tensor_map(**{"tensor": torch.zeros(64, 64).half(), **arguments})
 
 
-def descriptor(tensor: torch.Tensor, **more: Any) -> Any:
-    return SimpleNamespace(base=tensor, shape=tensor.shape, strides=tensor.stride(), padding="zero", **more)
+def create_descriptor(tensor: torch.Tensor, **fields: Any) -> Any:
+    return SimpleNamespace(base=tensor, shape=tensor.shape, strides=tensor.stride(), padding="zero", **fields)
 
 
-def test_a_descriptor_of_triton_is_a_map_with_its_shape_and_strides() -> None:
+def test_a_triton_descriptor_becomes_a_tensor_map_with_shape_and_strides() -> None:
     tensor = torch.zeros(48, 64, dtype=torch.float64)
     layout = {"swizzle": 3, "elem_size": 8, "elem_type": 9, "block_size": [16, 16], "fp4_padded": False}
-    content, *rest = triton_descriptors.passed(descriptor(tensor), layout)
-    assert rest == [48, 64, 64, 1]
-    said = TensorMap.decode(content)
-    assert said.type.name == "f64"  # 9 for the hardware, 8 for the driver
-    assert (said.extents, said.strides, said.box, said.swizzle) == ((64, 48), (512,), (16, 16), 3)
+    content, *host_arguments = triton_descriptors.passed(create_descriptor(tensor), layout)
+    assert host_arguments == [48, 64, 64, 1]
+    decoded = TensorMap.decode(content)
+    assert decoded.type.name == "f64"  # float64 has the code 9 in the hardware and 8 in the driver API
+    assert (decoded.extents, decoded.strides, decoded.box, decoded.swizzle) == ((64, 48), (512,), (16, 16), 3)
 
 
-def test_a_descriptor_before_hopper_is_taken_apart() -> None:
+def test_a_triton_descriptor_before_hopper_becomes_separate_arguments() -> None:
     tensor = torch.zeros(4, 8)
-    of_triton_3_6, of_triton_3_9 = descriptor(tensor), descriptor(tensor, round_f32_to_tf32=False)
+    of_triton_3_6 = create_descriptor(tensor)
+    of_triton_3_9 = create_descriptor(tensor, round_f32_to_tf32=False)
     assert triton_descriptors.passed(of_triton_3_6, None)[1:] == [4, 8, 8, 1, False, 4, 8, 8, 1]
     assert triton_descriptors.passed(of_triton_3_9, None)[1:] == [4, 8, 8, 1, False, False, 4, 8, 8, 1]
 
@@ -86,14 +89,14 @@ PREFETCHED = """
 """
 
 
-def test_what_a_host_leaves_at_the_end_of_a_map_says_nothing() -> None:
-    """CuTe's host code writes maps itself: it sets bit 1 of the ninth byte, and leaves what follows the box."""
+def test_the_transcript_ignores_unused_bytes_of_a_tensor_map() -> None:
+    """CuTe's host code encodes maps itself: it sets bit 1 of the ninth byte and skips the bytes after the box."""
     driver = cuda.tensor_map(torch.zeros(64, 64).half(), (32, 32)).content
     content = driver[:8] + bytes([driver[8] | 2]) + driver[9:]
     module: Any = SimpleNamespace(parsed=ptx.parse(PREFETCHED))
-    asked: list[Any] = [
-        SimpleNamespace(kernel="k", arguments=[messages.Blob(told, [])])
-        for told in (content, content[:60] + bytes(range(68)), content[:32] + b"\7" + content[33:])
+    launches: list[Any] = [
+        SimpleNamespace(kernel="k", arguments=[messages.Blob(map_bytes, [])])
+        for map_bytes in (content, content[:60] + bytes(range(68)), content[:32] + b"\7" + content[33:])
     ]
-    left, other, wider = (zero_padding(module, one) for one in asked)
-    assert left == other != wider
+    original, changed_padding, changed_extent = (zero_padding(module, launch) for launch in launches)
+    assert original == changed_padding != changed_extent

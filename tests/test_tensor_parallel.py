@@ -1,4 +1,4 @@
-"""benchmarks/tensor_parallel.py: the block on ranks that take turns, beside the whole block in float64."""
+"""Compare the tensor-parallel block of benchmarks/tensor_parallel.py with the full block in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A round of a race, without a GPU: what it proves of hundreds of tensors, and what that costs."""
+"""Test a timing round without a GPU: how it verifies hundreds of tensors, and how many launches the checks cost."""
 
 from __future__ import annotations
 
@@ -24,15 +24,19 @@ from kernelpath.work.dispatch_monitor import AuditLog
 from kernelpath.work.tamper_check import SubmissionThread
 from kernelpath.work.timing_rounds import RoundTimer, can_run
 
-_Answer = TypeVar("_Answer", bound=messages.WorkerResponse)
+_Response = TypeVar("_Response", bound=messages.WorkerResponse)
 Entry = Callable[..., None]
 
 EXERCISE = registry.load(registry.find("adam"))
-AUDIT_LOG, THREAD = AuditLog(), SubmissionThread()
+AUDIT_LOG = AuditLog()
+THREAD = SubmissionThread()
 
 
-class Clock:
-    """Calls and does not time. late: what a GPU still does after the entry has returned."""
+class UntimedClock:
+    """Call the contestants without timing them.
+
+    late: stands for the work that a GPU still does after the entry has returned.
+    """
 
     device = torch.device("cpu")
 
@@ -49,84 +53,89 @@ class Clock:
         return {}
 
 
-class Race:
-    """Asks for rounds as `Contest` does; its worker is in this process."""
+class InProcessTimer:
+    """Run a `TimingSession` whose worker is in this process."""
 
-    def __init__(self, entry: Entry, tensors: int = 7, clock: Clock | None = None) -> None:
+    def __init__(self, entry: Entry, tensors: int = 7, clock: UntimedClock | None = None) -> None:
         case = adam.case("vectors", tensors)
-        self.given: list[tuple[Any, ...]] = []
+        self.received_inputs: list[tuple[Any, ...]] = []
 
-        def observed(*inputs: Any) -> None:
-            self.given.append(tuple(one.clone() if isinstance(one, torch.Tensor) else one for one in inputs))
+        def record_inputs(*inputs: Any) -> None:
+            self.received_inputs.append(
+                tuple(tensor.clone() if isinstance(tensor, torch.Tensor) else tensor for tensor in inputs)
+            )
             entry(*inputs)
 
         self._rounds = RoundTimer(
-            EXERCISE, case, [observed, adam.one_by_one, observed], clock or Clock(), self._prepared
+            EXERCISE, case, [record_inputs, adam.one_by_one, record_inputs], clock or UntimedClock(), self._prepare_call
         )
         self.calls: list[GuardedCall] = []
-        self.contest = TimingSession(EXERCISE, case, self, self._conduct, seed=1, device="cpu")
+        self.timing_session = TimingSession(EXERCISE, case, self, self._check_provenance, seed=1, device="cpu")
 
-    def _prepared(self, drawn: Sequence[Any]) -> GuardedCall:
-        self.calls.append(GuardedCall("adamw", drawn, Clock.device, THREAD, AUDIT_LOG, True, EXERCISE))
+    def _prepare_call(self, inputs: Sequence[Any]) -> GuardedCall:
+        self.calls.append(GuardedCall("adamw", inputs, UntimedClock.device, THREAD, AUDIT_LOG, True, EXERCISE))
         return self.calls[-1]
 
     @staticmethod
-    def _conduct(returned: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
+    def _check_provenance(returned: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
         return process_finding(returned, inputs, EXERCISE.overwritten(inputs))
 
-    def request(self, message: messages.WorkerRequest, expected: type[_Answer], seconds: float) -> _Answer:
-        answer: messages.WorkerResponse = messages.TimingReady(secret="", implementations=3)
+    def request(self, message: messages.WorkerRequest, expected: type[_Response], seconds: float) -> _Response:
+        response: messages.WorkerResponse = messages.TimingReady(secret="", implementations=3)
         if isinstance(message, messages.TimeRound):
-            answer = self._rounds.time_round(message, str)
-        assert isinstance(answer, expected)
-        return answer
+            response = self._rounds.time_round(message, str)
+        assert isinstance(response, expected)
+        return response
 
     def run(self, rounds: int = 3) -> Finding | None:
-        return self.contest.run([rounds], lambda _: None)
+        return self.timing_session.run([rounds], lambda _: None)
 
 
 @pytest.fixture(autouse=True)
 def _few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three of them have no interval."""
+    """Skip the statistics: three rounds are too few for an interval."""
     monkeypatch.setattr("kernelpath.grading.timing.is_settled", lambda *_: True)
     monkeypatch.setattr(TimingSession, "speedup", None)
 
 
 def bits(inputs: Sequence[Any]) -> list[object]:
-    return [one.tolist() if isinstance(one, torch.Tensor) else one for one in inputs]
+    return [tensor.tolist() if isinstance(tensor, torch.Tensor) else tensor for tensor in inputs]
 
 
-def test_all_contestants_of_a_round_are_given_what_the_grader_draws_and_nothing_of_each_other() -> None:
-    race = Race(adam.one_by_one)
+def test_contestants_of_a_round_receive_equal_inputs_in_separate_memory() -> None:
+    race = InProcessTimer(adam.one_by_one)
     assert race.run(2) is None
-    first, second = race.given[:2], race.given[2:]
-    for given in (first, second):
-        assert bits(given[0]) == bits(given[1])
+    first = race.received_inputs[:2]
+    second = race.received_inputs[2:]
+    for received_inputs in (first, second):
+        assert bits(received_inputs[0]) == bits(received_inputs[1])
     assert bits(first[0]) != bits(second[0]), "new inputs in every round"
-    storages = {one.data_ptr() for call in race.calls[:3] for one in call.inputs if isinstance(one, torch.Tensor)}
+    storages = {
+        tensor.data_ptr() for call in race.calls[:3] for tensor in call.inputs if isinstance(tensor, torch.Tensor)
+    }
     assert len(storages) == 3 * 4 * 7
 
 
-def skipping(index: int) -> Entry:
-    def entry(steps: Sequence[int], *others: Any) -> None:
-        inputs = (steps, *others)
-        kept = [one[index].clone() for one in adam.lists(steps, others[5:])]
+def skip_update_of(index: int) -> Entry:
+    def entry(steps: Sequence[int], *tensors: Any) -> None:
+        inputs = (steps, *tensors)
+        original_values = [tensors_of_kind[index].clone() for tensors_of_kind in adam.lists(steps, tensors[5:])]
         adam.one_by_one(*inputs)
-        for one, value in zip(adam.lists(steps, others[5:]), kept, strict=True):
-            one[index].copy_(value)
+        for tensors_of_kind, value in zip(adam.lists(steps, tensors[5:]), original_values, strict=True):
+            tensors_of_kind[index].copy_(value)
 
     return entry
 
 
 @pytest.mark.parametrize("index", [0, 3, 6])
-def test_one_tensor_that_stays_as_it_was_is_noticed(index: int) -> None:
-    finding = Race(skipping(index)).run()
+def test_a_single_tensor_that_is_not_updated_is_detected(index: int) -> None:
+    finding = InProcessTimer(skip_update_of(index)).run()
     assert finding is not None
     assert finding.verdict is Verdict.WRONG_VALUES
 
 
-class Remembering:
-    """Right in its first round, of which it gives the results in all others."""
+class FirstResultReplayer:
+    """Compute correct results in the first round and return them again in every later round."""
 
     def __init__(self) -> None:
         self._results: list[torch.Tensor] = []
@@ -135,37 +144,37 @@ class Remembering:
         overwritten = adam.updated(*inputs)
         if not self._results:
             adam.one_by_one(*inputs)
-            self._results = [one.clone() for one in overwritten]
-        for one, result in zip(overwritten, self._results, strict=True):
-            one.copy_(result)
+            self._results = [tensor.clone() for tensor in overwritten]
+        for tensor, result in zip(overwritten, self._results, strict=True):
+            tensor.copy_(result)
 
 
-def test_the_results_of_an_earlier_round_are_wrong() -> None:
-    race = Race(Remembering())
+def test_replaying_the_results_of_an_earlier_round_is_detected() -> None:
+    race = InProcessTimer(FirstResultReplayer())
     finding = race.run()
     assert finding is not None
     assert finding.verdict is Verdict.WRONG_VALUES
-    assert len(race.contest.seconds[0]) == 2
+    assert len(race.timing_session.seconds[0]) == 2
 
 
 @pytest.mark.parametrize("index", [0, 6])
-def test_a_changed_gradient_is_noticed(index: int) -> None:
+def test_a_modified_gradient_is_detected(index: int) -> None:
     def entry(*inputs: Any) -> None:
         adam.one_by_one(*inputs)
         adam.lists(inputs[0], inputs[6:])[1][index][-1:].mul_(-1.0)
 
-    assert Race(entry).run() == MUTATED
+    assert InProcessTimer(entry).run() == MUTATED
 
 
 @pytest.mark.parametrize("index", [0, 20])
-def test_an_output_that_changes_after_the_clock_has_stopped_is_noticed(index: int) -> None:
-    kept: list[torch.Tensor] = []
+def test_an_output_that_changes_after_the_clock_has_stopped_is_detected(index: int) -> None:
+    outputs: list[torch.Tensor] = []
 
     def entry(*inputs: Any) -> None:
         adam.one_by_one(*inputs)
-        kept[:] = adam.updated(*inputs)
+        outputs[:] = adam.updated(*inputs)
 
-    finding = Race(entry, clock=Clock(lambda: kept[index].add_(1.0))).run()
+    finding = InProcessTimer(entry, clock=UntimedClock(lambda: outputs[index].add_(1.0))).run()
     assert finding is not None
     assert finding.verdict is Verdict.TAMPERED
 
@@ -174,39 +183,40 @@ def test_an_output_that_changes_after_the_clock_has_stopped_is_noticed(index: in
 VIEWS = {"view", "slice", "as_strided", "split", "split_with_sizes", "unbind", "select", "detach", "empty", "set_"}
 
 
-class Counting(TorchDispatchMode):
+class OperatorCounter(TorchDispatchMode):
     def __init__(self, counts: Counter[str]) -> None:
         TorchDispatchMode.__init__(self)
-        self._seen = counts
+        self._counts = counts
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        self._seen[func.overloadpacket.__name__] += 1
+        self._counts[func.overloadpacket.__name__] += 1
         return func(*args, **(kwargs or {}))
 
 
-def test_a_round_waits_as_often_for_many_tensors_as_for_few_and_launches_little_for_each() -> None:
-    """They were 100 launches and 9 waits for each tensor, of which GPT-2 has 592 with gradients and moments."""
+def test_synchronizations_of_a_round_do_not_grow_with_the_number_of_tensors() -> None:
+    """Checking each tensor separately took 100 launches and 9 synchronizations, and GPT-2 has 592 tensors here."""
 
-    def counted(tensors: int) -> Counter[str]:
+    def count_operators(tensors: int) -> Counter[str]:
         race, counts = (
-            Race(adam.one_by_one, tensors),
+            InProcessTimer(adam.one_by_one, tensors),
             Counter[str](),
-        )  # right, so that no magnitudes are computed
-        with Counting(counts):
+        )  # the entry is correct, so that no magnitudes are computed
+        with OperatorCounter(counts):
             assert race.run(1) is None
         return counts
 
-    few, many = counted(8), counted(24)
+    few = count_operators(8)
+    many = count_operators(24)
     assert few["_local_scalar_dense"] == many["_local_scalar_dense"] <= 8
     launches = [sum(count for name, count in counts.items() if name not in VIEWS) for counts in (few, many)]
     contestants = 3  # each launches _fused_adamw_
     assert (launches[1] - launches[0]) / (4 * 16) < 20 + contestants
 
 
-class Waiting(Clock):
-    """Notes how many objects Python's next collection has to look at when the clock starts."""
+class GcWatchingClock(UntimedClock):
+    """Record how many young objects the garbage collector tracks when the clock starts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -217,23 +227,23 @@ class Waiting(Clock):
         return super().round(calls)
 
 
-def test_no_collection_is_due_when_the_clock_starts() -> None:
-    clock = Waiting()
-    gc.disable()  # as in a worker
+def test_no_garbage_collection_is_due_when_the_clock_starts() -> None:
+    clock = GcWatchingClock()
+    gc.disable()  # workers disable the garbage collector, too
     try:
-        assert Race(adam.one_by_one, tensors=200, clock=clock).run() is None
+        assert InProcessTimer(adam.one_by_one, tensors=200, clock=clock).run() is None
     finally:
         gc.enable()
     assert clock.young
     assert max(clock.young) < gc.get_threshold()[0] / 2
 
 
-def test_a_reference_kernel_that_the_gpu_cannot_launch_does_not_race() -> None:
+def test_a_reference_kernel_that_the_gpu_cannot_launch_is_not_timed() -> None:
     def too_large(*_: Any) -> None:
         raise ValueError("147456 bytes of shared memory exceed the 101376 of a block on sm_86")
 
-    given: list[tuple[Any, ...]] = []
+    received_inputs: list[tuple[Any, ...]] = []
     case = adam.case("vectors", 7)
-    assert can_run(lambda *inputs: given.append(inputs), EXERCISE, case, Clock.device)
-    assert [len(one) for one in given] == [len(generate_inputs(EXERCISE, case, 0, Clock.device))]
-    assert not can_run(too_large, EXERCISE, case, Clock.device)
+    assert can_run(lambda *inputs: received_inputs.append(inputs), EXERCISE, case, UntimedClock.device)
+    assert [len(inputs) for inputs in received_inputs] == [len(generate_inputs(EXERCISE, case, 0, UntimedClock.device))]
+    assert not can_run(too_large, EXERCISE, case, UntimedClock.device)

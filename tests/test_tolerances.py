@@ -1,4 +1,4 @@
-"""Right results pass at every seed, and results of a lower precision do not: the tolerances that count magnitudes."""
+"""Test tolerances with magnitudes: correct results pass at every seed, and results of a lower precision fail."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TOLERANCE = {"float64": Tolerance(rtol=0.0, atol=1e-3, mtol=1e-2)}
 
 
 def verdict(problem: Problem, inputs: Sequence[object], outputs: Sequence[torch.Tensor]) -> Verdict | None:
-    """Return the verdict of the comparison, without a grading around it."""
+    """Return the verdict of the comparison alone, without a grading."""
 
     def magnitudes() -> list[torch.Tensor]:
         assert problem.magnitudes is not None
@@ -51,7 +51,7 @@ def verdict(problem: Problem, inputs: Sequence[object], outputs: Sequence[torch.
 
 
 @pytest.mark.parametrize(("error", "right"), [(0.0099, True), (0.0101, False)])
-def test_an_element_may_be_off_by_mtol_of_its_own_magnitude(error: float, right: bool) -> None:
+def test_mtol_allows_errors_relative_to_the_magnitude_of_each_element(error: float, right: bool) -> None:
     truth = torch.tensor([0.0, 0.5, 0.0], dtype=torch.float64)
     magnitude = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)
     output = truth + error * magnitude
@@ -62,10 +62,10 @@ def test_an_element_may_be_off_by_mtol_of_its_own_magnitude(error: float, right:
 
 
 @pytest.mark.parametrize("magnitude", [math.inf, math.nan])
-def test_a_magnitude_that_is_not_finite_excuses_nothing(magnitude: float) -> None:
+def test_a_magnitude_that_is_not_finite_allows_no_error(magnitude: float) -> None:
     truth = torch.ones(2, dtype=torch.float64)
-    wide = torch.full((2,), magnitude, dtype=torch.float64)
-    assert compare.check_outputs([truth + 1], [truth], TOLERANCE, magnitudes=lambda: [wide]) is not None
+    infinite = torch.full((2,), magnitude, dtype=torch.float64)
+    assert compare.check_outputs([truth + 1], [truth], TOLERANCE, magnitudes=lambda: [infinite]) is not None
 
 
 def test_magnitudes_are_not_computed_for_outputs_within_the_plain_tolerance() -> None:
@@ -83,8 +83,8 @@ def test_mtol_and_magnitudes_are_declared_together() -> None:
         Problem(**{**vars(stencil.PROBLEM), "tolerance": {"float32": EXACT}})
 
 
-def summed(x: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
-    """The stencil in float32, its 17 terms added one by one in an order."""
+def sum_terms(x: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+    """Return the stencil in float32 with its 17 terms added sequentially in an order."""
     padded = torch.nn.functional.pad(x, (stencil.RADIUS, stencil.RADIUS))
     total = torch.zeros_like(x)
     for k in order:
@@ -95,28 +95,28 @@ def summed(x: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_stencils_of_any_order_pass_though_large_neighbors_cancel(seed: int) -> None:
-    """About one element in 300 is 1e-3 of the magnitudes around it, and wrong by 1e-5 of itself."""
+    """About one element in 300 is 1e-3 of the surrounding magnitudes and has a relative error of 1e-5."""
     rng = torch.Generator().manual_seed(seed)
     x = torch.randn(20_000, generator=rng)
     large = torch.randint(20_000, (600,), generator=rng)
     x[large] *= 100
     for order in (range(-8, 9), range(8, -9, -1), sorted(range(-8, 9), key=abs)):
-        assert verdict(stencil.PROBLEM, [x], [summed(x, order)]) is None
+        assert verdict(stencil.PROBLEM, [x], [sum_terms(x, order)]) is None
     tf32 = (x.view(torch.int32) & -(1 << 13)).view(torch.float32)
-    assert verdict(stencil.PROBLEM, [x], [summed(tf32, range(-8, 9))]) is Verdict.WRONG_VALUES
+    assert verdict(stencil.PROBLEM, [x], [sum_terms(tf32, range(-8, 9))]) is Verdict.WRONG_VALUES
 
 
-def stepped(inputs: Sequence[Any], moments: torch.dtype = torch.float32) -> list[torch.Tensor]:
-    """AdamW in float32, with 1 - beta computed in float32, as CUDA kernels do."""
+def step_adamw(inputs: Sequence[Any], moments: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    """Return the results of AdamW in float32, with 1 - beta computed in float32, as in CUDA kernels."""
     steps, lr, beta1, beta2, eps, decay, *tensors = inputs
     lr, beta1, beta2, eps, decay = (
         torch.tensor(value, dtype=torch.float32) for value in (lr, beta1, beta2, eps, decay)
     )
     updated: list[list[torch.Tensor]] = [[], [], []]
     for step, param, grad, first, second in zip(steps, *adam.lists(steps, tensors), strict=True):
-        wide = grad.float()
-        moment = (beta1 * first + (1 - beta1) * wide).to(moments).float()
-        square = (beta2 * second + (1 - beta2) * wide * wide).to(moments).float()
+        grad_float32 = grad.float()
+        moment = (beta1 * first + (1 - beta1) * grad_float32).to(moments).float()
+        square = (beta2 * second + (1 - beta2) * grad_float32 * grad_float32).to(moments).float()
         root = (square / (1 - beta2**step)).sqrt()
         update = lr / (1 - beta1**step) * moment / (root + eps)
         values = (param.float() * (1 - lr * decay) - update).to(param.dtype), moment, square
@@ -127,14 +127,14 @@ def stepped(inputs: Sequence[Any], moments: torch.dtype = torch.float32) -> list
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_adam_passes_where_the_terms_of_a_moment_cancel(dtype: str) -> None:
-    """A tensor of one element is its own root mean square: only the magnitudes of its terms leave room for rounding."""
+    """A single element equals its root mean square, so only the magnitudes of its terms allow rounding errors."""
     inputs = list(adam.inputs(torch.Generator().manual_seed(1), **adam.case("many", 8, step=7, dtype=dtype)))
     steps: Any = inputs[0]
     tensors: Any = inputs[6:]
     for grad, first in zip(*adam.lists(steps, tensors)[1:3], strict=True):
         grad.copy_(-9 * first * (1 + 1e-4))  # so that beta1 * first + (1 - beta1) * grad is 1e-4 of its terms
-    assert verdict(adam.PROBLEM, inputs, stepped(inputs)) is None
-    assert verdict(adam.PROBLEM, inputs, stepped(inputs, torch.bfloat16)) is Verdict.WRONG_VALUES
+    assert verdict(adam.PROBLEM, inputs, step_adamw(inputs)) is None
+    assert verdict(adam.PROBLEM, inputs, step_adamw(inputs, torch.bfloat16)) is Verdict.WRONG_VALUES
 
 
 def test_a_ring_in_bfloat16_passes_where_large_values_of_two_ranks_cancel() -> None:
@@ -146,20 +146,21 @@ def test_a_ring_in_bfloat16_passes_where_large_values_of_two_ranks_cancel() -> N
     assert verdict(all_reduce.PROBLEM, [x, "ring"], [total + 20] * 4) is Verdict.WRONG_VALUES
 
 
-def test_the_transformer_block_is_conditioned_well_but_for_single_elements() -> None:
-    """In seed 5's extreme case, PyTorch's own operators are off by 0.29 of the tensor's rms in the gradient of row 14.
+def test_mtol_allows_only_outliers_in_the_transformer_block() -> None:
+    """In the extreme case of seed 5, PyTorch has an error of 0.29 of the tensor's rms in the gradient of row 14.
 
-    For the median element mtol allows less than half as much as atol, so mtol decides about outliers alone.
+    For the median element, mtol allows less than half as much as atol, so mtol affects only outliers.
     """
     exercise = registry.load(registry.find("transformer_block"))
     case = exercise.cases[1]
     inputs = generate_inputs(exercise, case, derive_seed(5, len(exercise.cases) + 1 + 1), "cpu", EXTREME)
     tolerance = exercise.tolerance["bfloat16"]
-    outputs, truths = transformer_block.step(*inputs), expected_outputs(exercise, inputs)
+    outputs = transformer_block.step(*inputs)
+    truths = expected_outputs(exercise, inputs)
     magnitudes = magnitudes_of(exercise, inputs)
     assert magnitudes is not None
-    wrong = [compare.mismatches(out, truth, tolerance) for out, truth in zip(outputs, truths, strict=True)]
-    assert 0 < sum(int(one.sum()) for one in wrong) < 10
+    mismatches = [compare.mismatches(out, truth, tolerance) for out, truth in zip(outputs, truths, strict=True)]
+    assert 0 < sum(int(mask.sum()) for mask in mismatches) < 10
     assert verdict(exercise.problem, inputs, outputs) is None
     for truth, magnitude in zip(truths, magnitudes(), strict=True):
         by_rms = tolerance.atol * compare.root_mean_square(truth)
@@ -167,7 +168,7 @@ def test_the_transformer_block_is_conditioned_well_but_for_single_elements() -> 
 
 
 def test_sensitivity_is_the_condition_of_a_difference() -> None:
-    """x - y is off by the noise of x and of y: by u * sqrt((x^2 + y^2) / 3), as the noise is uniform."""
+    """With uniform noise in x and y, the error of x - y is u * sqrt((x^2 + y^2) / 3)."""
     x = torch.full((4000,), 300.0)
     y = torch.full((4000,), 400.0)
     (magnitude,) = sensitivity(lambda x, y: x.double() - y.double())(x, y)
@@ -176,7 +177,7 @@ def test_sensitivity_is_the_condition_of_a_difference() -> None:
 
 
 def test_attention_may_round_its_probabilities_where_large_values_cancel() -> None:
-    """sum(p * |v|) is what the rounding of p to bfloat16 is relative to, however small the output is."""
+    """The error from rounding p to bfloat16 is relative to sum(p * |v|), however small the output is."""
     rng = torch.Generator().manual_seed(3)
     q, k, v, causal = attention.inputs(rng, batch=1, heads=1, kv_heads=1, tokens=64, head=64, causal=False)
     v[..., :2, :] = torch.tensor([[800.0], [-800.0]])
@@ -230,7 +231,8 @@ def test_grpo_lets_no_ratio_excuse_the_loss_of_a_token_that_is_clipped() -> None
     """The ratio is e^20 and its clipped value 1.2, so the advantages 1 and -1 give errors that differ by e^20."""
     arguments = (torch.tensor([0]), torch.tensor([-20.0]), torch.tensor([0.0]), torch.ones(1, dtype=torch.uint8))
     logp, old_logp, ref_logp, mask = (tensor.repeat(2) for tensor in arguments)
-    rewards, offsets = torch.tensor([3.0, 1.0]), torch.tensor([0, 1, 2], dtype=torch.int32)
+    rewards = torch.tensor([3.0, 1.0])
+    offsets = torch.tensor([0, 1, 2], dtype=torch.int32)
     loss, dlogp = grpo_loss.magnitudes(logp.float(), old_logp, ref_logp, mask, rewards, offsets, 2, 1, 0.2, 0.0)
     # (|reward| + |mean|) / deviation is 5 for the first answer and 3 for the second. There are 2 tokens.
     assert loss.tolist() == pytest.approx([1.2 * 5 / 2, math.exp(20) * 3 / 2], rel=1e-5)
@@ -240,7 +242,8 @@ def test_grpo_lets_no_ratio_excuse_the_loss_of_a_token_that_is_clipped() -> None
 @pytest.mark.parametrize("difference", [20.0, -20.0])
 def test_grpo_may_clip_or_not_where_the_advantage_is_zero(difference: float) -> None:
     """The rewards 1, 2, 3 have the mean 2, and the sign of the second advantage depends on how the mean is rounded."""
-    logp, rewards = torch.zeros(3), torch.tensor([1.0, 2.0, 3.0])
+    logp = torch.zeros(3)
+    rewards = torch.tensor([1.0, 2.0, 3.0])
     offsets = torch.arange(4, dtype=torch.int32)
     mask = torch.ones(3, dtype=torch.uint8)
     loss, dlogp = grpo_loss.magnitudes(logp, logp - difference, logp, mask, rewards, offsets, 3, 1, 0.2, 0.0)

@@ -1,4 +1,4 @@
-"""Programs beside the tests: the tables of what a test run cost, and the comparison of what two machines say."""
+"""Test the tools of the test suite: the cost tables of a test run, and the comparison of verdicts of two computers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_costs_are_summed_by_group(tests: list[suite_costs.Test]) -> None:
     }
 
 
-def test_what_machines_say_differs_by_part_and_by_exercise() -> None:
+def test_differences_are_listed_by_exercise_and_part() -> None:
     first: verdicts.Verdicts = {
         "a": {"verdict": "PASSED", "cause": "", "traffic": [1]},
         "b": {"verdict": "PASSED"},
@@ -75,11 +75,11 @@ def test_what_machines_say_differs_by_part_and_by_exercise() -> None:
     assert verdicts.differences(first, first) == {}
 
 
-@pytest.mark.parametrize(("there", "status", "said"), [("PASSED", 0, "equal"), ("RACE", 1, "another verdict")])
-def test_comparing_needs_nothing_but_python(there: str, status: int, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("there", "status", "result"), [("PASSED", 0, "equal"), ("RACE", 1, "another verdict")])
+def test_comparing_verdicts_needs_only_python(there: str, status: int, result: str, tmp_path: Path) -> None:
     files = [tmp_path / "here.json", tmp_path / "there.json"]
     for file, verdict in zip(files, ("PASSED", there), strict=True):
         file.write_text(f'{{"vector_add": {{"verdict": "{verdict}"}}}}')
     command = [sys.executable, "-S", "-I", str(ROOT / "tests" / "verdicts.py"), "--compare", *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (status, f"vector_add: PASSED, {said}\n")
+    assert (done.returncode, done.stdout) == (status, f"vector_add: PASSED, {result}\n")

@@ -1,4 +1,4 @@
-"""Ranks are placed on their own cores, near adapters, and links are shared."""
+"""Test that ranks are placed on separate cores near their adapters, and that shared links divide their bandwidth."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernelpath.course.problems import affinity
 from kernelpath.course.traces import Malformed, topology
 from kernelpath.course.traces.topology import Gpu
 
-# As `nvidia-smi topo -m` printed it on a virtual machine with two H200s.
+# The output of `nvidia-smi topo -m` on a virtual machine with two H200s.
 H200 = """\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID
 GPU0\t X \tNV18\t0-63\t0\t\tN/A
 GPU1\tNV18\t X \t0-63\t0\t\tN/A
@@ -25,7 +25,7 @@ Legend:
 """
 
 
-def numbers(cpus: str) -> list[int]:
+def parse_cpu_list(cpus: str) -> list[int]:
     ends = [part.partition("-") for part in cpus.split(",")]
     return list(chain.from_iterable(range(int(first), int(last or first) + 1) for first, _, last in ends))
 
@@ -37,7 +37,7 @@ def test_ranks_divide_cores_and_links(case: dict[str, Any], seed: int) -> None:
     gpus, devices = topology.parse(text)
     assert (len(gpus), len(devices)) == (case["gpus"], case["adapters"])
     facts = topology.of(text)
-    owners = [numbers(cpus) for cpus in topology.cpus(gpus)]
+    owners = [parse_cpu_list(cpus) for cpus in topology.cpus(gpus)]
     # No CPU has two ranks, none is left, and the two threads of a core have the same rank.
     cores = case["nodes"] * case["cores"]
     assert sorted(chain.from_iterable(owners)) == list(range(case["threads"] * cores))

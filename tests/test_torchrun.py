@@ -1,4 +1,4 @@
-"""Exercises with ranks run in a real group: started by torchrun, and in this process with one rank."""
+"""Test exercises with ranks in a real process group, started by torchrun or in this process with one rank."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def launch(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_answers_are_right_in_a_group_of_gloo() -> None:
+def test_solutions_are_correct_in_a_gloo_group() -> None:
     launched = launch("all_reduce", "--tree", "solutions")
     assert launched.returncode == 0, launched.stderr
     first, *cases = launched.stdout.splitlines()
@@ -52,10 +52,10 @@ def test_answers_are_right_in_a_group_of_gloo() -> None:
 
 @pytest.mark.usefixtures("single_rank")
 def test_wrong_results_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    def largest_doubled(x: torch.Tensor, algorithm: str) -> torch.Tensor:
+    def double_largest(x: torch.Tensor, algorithm: str) -> torch.Tensor:
         return torch.where(x == x.max(), 2 * x, x) if algorithm == "ring" else x.clone()
 
-    assert torchrun._run_cases(REDUCE, largest_doubled, "cpu") == 1
+    assert torchrun._run_cases(REDUCE, double_largest, "cpu") == 1
     first, *cases = capsys.readouterr().out.splitlines()
     assert first == "1 rank, gloo, 2 cases"
     assert "right on every rank" in cases[0]
@@ -66,12 +66,12 @@ def test_wrong_results_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
 def test_layers_return_the_gradients_of_their_rank() -> None:
     exercise = registry.load(registry.find("overlap"))
 
-    def averaged(layers: list[torchrun.Layer]) -> tuple[torch.Tensor, ...]:
+    def average(layers: list[torchrun.Layer]) -> tuple[torch.Tensor, ...]:
         return tuple(layer.backward() for layer in layers)
 
-    assert torchrun._run_cases(exercise, averaged, "cpu") == 0
-    assert torchrun._run_cases(exercise, lambda layers: averaged(layers)[::-1], "cpu") == 1
-    assert torchrun._run_cases(exercise, lambda layers: averaged(layers)[:-1], "cpu") == 1
+    assert torchrun._run_cases(exercise, average, "cpu") == 0
+    assert torchrun._run_cases(exercise, lambda layers: average(layers)[::-1], "cpu") == 1
+    assert torchrun._run_cases(exercise, lambda layers: average(layers)[:-1], "cpu") == 1
 
 
 def test_other_exercises_and_other_starts_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The facts about layouts agree with what Triton's compiler makes of them."""
+"""Test that facts about layouts agree with the compiler of Triton."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernelpath.course.traces.ttgir import LANES, REGISTERS, WARPS, Blocked, Ten
 
 FOLDER = Path(__file__).parents[1] / "results" / "traces" / "ttgir"
 
-# Without a choice of its own, Triton 3.9 warns that the default of fusion will change.
+# Set the option for fusion, because Triton 3.9 warns that its default will change.
 OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
 
 ROWS = Blocked((1, 4), (4, 8), (4, 1), (1, 0))
@@ -49,7 +49,7 @@ def test_a_small_tensor_has_several_owners_and_a_large_one_repeats() -> None:
     ("source", "target", "expected"),
     [
         (ROWS, Blocked((1, 4), (4, 8), (4, 1), (1, 0)), REGISTERS),
-        # On 16 x 32 elements, a row of the block is the whole tensor's: 4 lanes or 8 in a row hold 8 elements or 4.
+        # A block covers the 32 columns: in a row, 8 lanes hold 4 elements each, or 4 lanes hold 8 elements each.
         (ROWS, Blocked((1, 8), (4, 8), (4, 1), (1, 0)), LANES),
         (ROWS, COLUMNS, WARPS),
     ],
@@ -58,19 +58,19 @@ def test_distances(source: Blocked, target: Blocked, expected: str) -> None:
     assert ttgir.distance(Tensor((16, 32), "f32", source), Tensor((16, 32), "f32", target)) == expected
 
 
-def drawn_pairs() -> Iterator[tuple[str, Tensor, Tensor]]:
+def generate_pairs() -> Iterator[tuple[str, Tensor, Tensor]]:
     """Yield two conversions of each distance, between layouts in which each element has one owner.
 
     Where an element has several owners, Triton 3.9 may move values that a thread already holds.
     """
     rng = random.Random(4)
-    wanted = [REGISTERS, LANES, WARPS] * 2
-    while wanted:
+    remaining = [REGISTERS, LANES, WARPS] * 2
+    while remaining:
         source, target = ttgir._draw_pair(rng, 4)
         distance = ttgir.distance(source, target)
         has_single_owners = all(ttgir.owned(tensor).sum(axis=(0, 1)).max() == 1 for tensor in (source, target))
-        if distance in wanted and has_single_owners and source != target and source.element == "f32":
-            wanted.remove(distance)
+        if distance in remaining and has_single_owners and source != target and source.element == "f32":
+            remaining.remove(distance)
             yield distance, source, target
 
 
@@ -118,7 +118,9 @@ def conversion(source: Tensor, target: Tensor) -> str:
 
 
 @pytest.mark.parametrize(
-    ("distance", "source", "target"), list(drawn_pairs()), ids=[f"{pair[0]}{n}" for n, pair in enumerate(drawn_pairs())]
+    ("distance", "source", "target"),
+    list(generate_pairs()),
+    ids=[f"{pair[0]}{n}" for n, pair in enumerate(generate_pairs())],
 )
 def test_triton_moves_values_as_far(distance: str, source: Tensor, target: Tensor, tmp_path: Path) -> None:
     """A conversion within threads is free, and one between warps waits for all warps after it has written."""

@@ -1,5 +1,7 @@
-"""Two processes run a submission on different values, the second with warps and blocks in the opposite order: what the
-host computes from values shows, and what a launch may well depend on does not."""
+"""Test the shadow run: a second process with other input values, and with warps and blocks in the opposite order.
+
+Launches that depend on input values differ between the runs and are reported. Other dependencies are allowed.
+"""
 
 from __future__ import annotations
 
@@ -63,14 +65,14 @@ def vector_add(x, y):
 ADD = 'kernel("add")[blocks, 256](x, y, out, n, scalar, table)'
 
 
-def graded(folder: Path, body: str, launch: str = ADD) -> Report:
+def grade_submission(folder: Path, body: str, launch: str = ADD) -> Report:
     (folder / "submission.cu").write_text(KERNELS)
     (folder / "submission.py").write_text(SUBMISSION.format(body=body, launch=launch))
     return grade.grade(registry.find("vector_add"), folder / "submission.py", device="cpu", seed=1)
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ("blocks += int(1e6 * abs(first)) % 5", "the grid or the block of add depends on the values"),
         ("scalar = first", "argument 4 of add is"),
@@ -81,10 +83,10 @@ def graded(folder: Path, body: str, launch: str = ADD) -> Report:
     ],
     ids=["grid", "argument", "bytes", "bytes beside a counter", "bytes put back", "launches"],
 )
-def test_what_the_host_computes_from_values_is_named(tmp_path: Path, body: str, said: str) -> None:
-    report = graded(tmp_path, body)
+def test_a_launch_that_depends_on_input_values_fails(tmp_path: Path, body: str, message: str) -> None:
+    report = grade_submission(tmp_path, body)
     assert report.verdict is Verdict.NOT_YOUR_KERNEL, report.cause
-    assert said in report.cause
+    assert message in report.cause
     assert "your kernel has to do the work" in report.cause
 
 
@@ -106,25 +108,25 @@ def test_what_the_host_computes_from_values_is_named(tmp_path: Path, body: str, 
         "scalar = float(len({1, 'a', None}))",
     ],
 )
-def test_what_does_not_come_from_the_values_is_harmless(tmp_path: Path, body: str) -> None:
-    report = graded(tmp_path, body)
+def test_a_launch_that_does_not_depend_on_input_values_passes(tmp_path: Path, body: str) -> None:
+    report = grade_submission(tmp_path, body)
     assert report.verdict is Verdict.PASSED, report.cause
 
 
 @pytest.mark.parametrize("kernel", ["blocks_in_order", "warps_in_order"])
-def test_a_kernel_that_needs_one_order_is_found_in_the_other(tmp_path: Path, kernel: str) -> None:
+def test_a_kernel_that_depends_on_the_schedule_fails_in_the_opposite_one(tmp_path: Path, kernel: str) -> None:
     launch = f'kernel("{kernel}")[blocks, 256](x, y, out, n, torch.zeros(1, dtype=torch.int32, device=x.device))'
-    report = graded(tmp_path, "pass", launch)
+    report = grade_submission(tmp_path, "pass", launch)
     assert report.verdict is Verdict.WRONG_VALUES, report.cause
     assert sum(not case.verdict.passed for case in report.cases) == 1, "all cases passed in the first order"
 
 
-def test_a_launch_that_was_refused_may_be_tried_again(tmp_path: Path) -> None:
+def test_a_refused_launch_may_be_retried(tmp_path: Path) -> None:
     launch = f"""
     try:
         {ADD.replace("256", "8192")}
     except ValueError:
         {ADD}
     """
-    report = graded(tmp_path, "pass", launch)
+    report = grade_submission(tmp_path, "pass", launch)
     assert report.verdict is Verdict.PASSED, report.cause

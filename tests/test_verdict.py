@@ -1,4 +1,4 @@
-"""A report survives JSON with all that it carries."""
+"""Test that a report round-trips through JSON, and the descriptions of accesses and verdicts."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ REPORT = Report(
 )
 
 
-def test_a_report_with_a_measurement_survives_json() -> None:
-    again = Report.from_json(REPORT.to_json())
-    assert again == REPORT
-    assert again.measurement is not None
-    assert again.measurement.bytes_per_second == pytest.approx(4.194e12, rel=1e-3)
-    assert again.measurement.share_of_light == pytest.approx(0.9375)
+def test_a_report_with_a_measurement_round_trips_through_json() -> None:
+    restored = Report.from_json(REPORT.to_json())
+    assert restored == REPORT
+    assert restored.measurement is not None
+    assert restored.measurement.bytes_per_second == pytest.approx(4.194e12, rel=1e-3)
+    assert restored.measurement.share_of_light == pytest.approx(0.9375)
 
 
-def test_a_report_without_a_measurement_or_a_reference_survives_json() -> None:
+def test_a_report_without_a_measurement_or_reference_round_trips_through_json() -> None:
     without = replace(REPORT, measurement=replace(MEASUREMENT, of_reference=None, reference_seconds=None))
     for report in (without, replace(REPORT, measurement=None)):
         assert Report.from_json(report.to_json(indent=2)) == report
@@ -77,7 +77,7 @@ def test_nan_is_never_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "Expecting value"),
         ("{}", "missing required field `exercise`"),
@@ -87,13 +87,13 @@ def test_nan_is_never_written() -> None:
         ('{"seed": NaN}', "NaN is not JSON"),
     ],
 )
-def test_something_else_is_not_a_report(text: str | bytes, said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+def test_invalid_json_is_refused(text: str | bytes, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         Report.from_json(text)
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "said"),
+    ("path", "value", "message"),
     [
         (("verdict",), "GREAT", r"Invalid enum value 'GREAT' - at `\$\.verdict`"),
         (("seed",), "7", r"Expected `int`, got `str` - at `\$\.seed`"),
@@ -103,22 +103,22 @@ def test_something_else_is_not_a_report(text: str | bytes, said: str) -> None:
         (("measurement", "speedup"), [3.67, 3.61, 3.72], r"`object`.*`\$\.measurement\.speedup`"),
     ],
 )
-def test_a_field_that_is_not_ours_is_named(path: tuple[str | int, ...], value: object, said: str) -> None:
+def test_an_invalid_field_is_reported_with_its_path(path: tuple[str | int, ...], value: object, message: str) -> None:
     data = inner = json.loads(REPORT.to_json())
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = value
-    with pytest.raises(ValidationError, match=said):
+    with pytest.raises(ValidationError, match=message):
         Report.from_json(json.dumps(data))
 
 
-def test_a_field_that_an_older_version_did_not_have_takes_its_default() -> None:
+def test_a_missing_optional_field_takes_its_default() -> None:
     data = json.loads(REPORT.to_json())
     del data["printed"]
     assert Report.from_json(json.dumps(data)) == replace(REPORT, printed="")
 
 
-def test_every_verdict_says_what_it_means_and_one_passes() -> None:
+def test_every_verdict_has_a_meaning_and_exactly_one_passes() -> None:
     assert all(verdict.meaning and verdict.value == verdict.name for verdict in Verdict)
     assert [verdict for verdict in Verdict if verdict.passed] == [Verdict.PASSED]
     assert Verdict("RACE") is Verdict.RACE
@@ -130,7 +130,7 @@ def test_ratios_of_an_access() -> None:
     assert (LOAD.sectors_over_ideal, LOAD.bank_conflicts_per_request) == (1.0, 31.0)
 
 
-def test_an_access_says_where_it_is_and_what_it_costs() -> None:
+def test_an_access_describes_its_location_and_cost() -> None:
     assert (STORE.place, STORE.cost) == ("line 14, store to out", "32 sectors per request, its bytes fit in 4")
     alone = LineTraffic("w01a_hello_grid.cu", 6, "store to", "out", 8, sectors=8, ideal_sectors=1)
     assert alone.at_the_least
@@ -143,6 +143,6 @@ def test_an_access_says_where_it_is_and_what_it_costs() -> None:
     )
 
 
-def test_an_atomic_says_what_costs_it_most() -> None:
+def test_an_atomic_describes_its_largest_cost() -> None:
     assert ATOMIC.cost == "2.5 same-address atomics per request, which take turns"
     assert replace(ATOMIC, sectors=200).cost == "20 sectors per request, its bytes fit in 4"

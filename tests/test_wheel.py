@@ -1,4 +1,4 @@
-"""The package as a learner gets it: a wheel, installed by pip, and a folder that follows the course."""
+"""Test the package as a learner gets it: a wheel that pip installs, and a folder that follows the course."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernelpath.work import landlock
 
 ROOT = Path(__file__).parents[1]
 STUB = "phases/1_architecture/w01b_vector_add"
-# Of the wheel, most of them the pictures of book/.
+# The size limit of the wheel; most of its bytes are the pictures of book/.
 MOST_BYTES = 12_000_000
 
 Kp = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -27,62 +27,77 @@ Kp = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from this checkout, outside of it, and without a network."""
-    to = tmp_path_factory.mktemp("wheel")
-    where = ("egg_info", "--egg-base", to, "build", "--build-base", to / "build", "bdist_wheel", "--dist-dir", to)
-    build = [sys.executable, "setup.py", "-q", *map(str, where)]
+    """Build the wheel from this checkout, in a temporary folder and without network access."""
+    folder = tmp_path_factory.mktemp("wheel")
+    options = (
+        "egg_info",
+        "--egg-base",
+        folder,
+        "build",
+        "--build-base",
+        folder / "build",
+        "bdist_wheel",
+        "--dist-dir",
+        folder,
+    )
+    build = [sys.executable, "setup.py", "-q", *map(str, options)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (built,) = to.glob("*.whl")
+    (built,) = folder.glob("*.whl")
     return built
 
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    to = tmp_path_factory.mktemp("installed")
+    folder = tmp_path_factory.mktemp("installed")
     offline = ("--quiet", "--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check")
-    into = [sys.executable, "-m", "pip", "install", *offline, "--target", str(to), str(wheel)]
-    subprocess.run(into, check=True, capture_output=True)
-    return to
+    command = [sys.executable, "-m", "pip", "install", *offline, "--target", str(folder), str(wheel)]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
 
 
 @pytest.fixture
 def site(installed: Path, tmp_path: Path) -> Path:
-    """A folder of packages with the wheel installed, for one test to change."""
+    """Return a folder of packages with the wheel installed, which the test may change."""
     return shutil.copytree(installed, tmp_path / "site")
 
 
 @pytest.fixture
 def kp(site: Path, tmp_path: Path) -> Kp:
-    """Runs a command of the installed package, in the learner's folder once there is one."""
+    """Return a function that runs a command of the installed package, in the learner's folder if it exists."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        here = tmp_path / "learn"
-        given = {**os.environ, "PYTHONPATH": str(site), "COLUMNS": "100"}
+        learner_folder = tmp_path / "learn"
+        environment = {**os.environ, "PYTHONPATH": str(site), "COLUMNS": "100"}
         command = [sys.executable, "-m", "kernelpath.cli", *arguments]
         return subprocess.run(
-            command, cwd=here if here.is_dir() else tmp_path, env=given, capture_output=True, text=True
+            command,
+            cwd=learner_folder if learner_folder.is_dir() else tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
         )
 
     return run
 
 
-def verdict(done: subprocess.CompletedProcess[str]) -> str:
+def parse_verdict(done: subprocess.CompletedProcess[str]) -> str:
     return str(json.loads(done.stdout)["verdict"])
 
 
-def test_a_wheel_carries_the_course_and_is_no_burden(wheel: Path) -> None:
+def test_a_wheel_contains_the_course_and_stays_small(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert wheel.name == f"kernelpath-{kernelpath.__version__}-py3-none-any.whl"
     assert wheel.stat().st_size < MOST_BYTES
-    for carried in ("checks", "phases", "notebooks", "solutions", "results", "book"):
-        there = {str(path.relative_to(ROOT)) for path in (ROOT / carried).rglob("*") if path.is_file()}
-        assert {f"kernelpath/data/{name}" for name in there if not re.search(r"/(\.|__pycache__)", name)} <= names
+    for tree in ("checks", "phases", "notebooks", "solutions", "results", "book"):
+        tree_files = {str(path.relative_to(ROOT)) for path in (ROOT / tree).rglob("*") if path.is_file()}
+        assert {f"kernelpath/data/{name}" for name in tree_files if not re.search(r"/(\.|__pycache__)", name)} <= names
     assert "kernelpath/py.typed" in names
     assert not [name for name in names if "__pycache__" in name]
 
 
-def test_a_learner_starts_passes_and_upgrades(kp: Kp, site: Path, tmp_path: Path) -> None:
-    folder, data = tmp_path / "learn", site / "kernelpath" / "data"
+def test_a_learner_can_start_pass_and_upgrade(kp: Kp, site: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "learn"
+    data = site / "kernelpath" / "data"
     assert "kp new FOLDER" in kp("list").stderr, "there is no folder of the course yet"
     assert kp("new", "learn").returncode == 0
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -96,42 +111,42 @@ def test_a_learner_starts_passes_and_upgrades(kp: Kp, site: Path, tmp_path: Path
     assert len(re.findall(r"^ +\d+  \w+", kp("list").stdout, re.MULTILINE)) == len([*data.glob("checks/*/w*.py")]) > 60
 
     check = ("check", "vector_add", "--device", "cpu", "--json", "-")
-    assert verdict(kp(*check)) == "NOT_STARTED"
+    assert parse_verdict(kp(*check)) == "NOT_STARTED"
     assert not (folder / "solutions").exists()
     for suffix in (".py", ".cu"):
         shutil.copy(data / f"{STUB}{suffix}".replace("phases", "solutions"), folder / f"{STUB}{suffix}")
     done = kp(*check)
-    assert verdict(done) == "PASSED"
+    assert parse_verdict(done) == "PASSED"
     assert "solutions/1_architecture/w01b_vector_add.cu is now in your folder" in done.stderr
-    shown = sorted(path.name for path in (folder / "solutions").rglob("*.*"))
-    assert shown == ["w01b_vector_add.cu", "w01b_vector_add.py"]
+    copied_solutions = sorted(path.name for path in (folder / "solutions").rglob("*.*"))
+    assert copied_solutions == ["w01b_vector_add.cu", "w01b_vector_add.py"]
 
-    other = f"{kernelpath.__version__.partition('.')[0]}.99.0"
-    (site / "kernelpath" / "__init__.py").write_text(f'__version__ = "{other}"\n')
+    new_version = f"{kernelpath.__version__.partition('.')[0]}.99.0"
+    (site / "kernelpath" / "__init__.py").write_text(f'__version__ = "{new_version}"\n')
     for name in (f"{STUB}.cu", "phases/1_architecture/w01a_hello_grid.cu"):
         (data / name).write_text("// new\n" + (data / name).read_text())
-    mine = (folder / f"{STUB}.cu").read_bytes()
+    edited = (folder / f"{STUB}.cu").read_bytes()
     assert kp("list").stderr.endswith("bring the folder up to date, which keeps your files: kp upgrade\n")
     done = kp("upgrade")
-    assert f"kept your {STUB}.cu; the new version is new-{other}/{STUB}.cu" in done.stdout
-    assert (folder / f"{STUB}.cu").read_bytes() == mine
-    assert (folder / f"new-{other}/{STUB}.cu").read_text().startswith("// new\n")
+    assert f"kept your {STUB}.cu; the new version is new-{new_version}/{STUB}.cu" in done.stdout
+    assert (folder / f"{STUB}.cu").read_bytes() == edited
+    assert (folder / f"new-{new_version}/{STUB}.cu").read_text().startswith("// new\n")
     assert (folder / "phases/1_architecture/w01a_hello_grid.cu").read_text().startswith("// new\n")
     assert kp("list").returncode == 0
 
 
-def test_a_patch_of_the_package_stops_nothing(kp: Kp, site: Path) -> None:
+def test_a_newer_patch_version_only_warns(kp: Kp, site: Path) -> None:
     kp("new", "learn")
     major, minor, patch = kernelpath.__version__.split(".")
     (site / "kernelpath" / "__init__.py").write_text(f'__version__ = "{major}.{minor}.{int(patch) + 1}"\n')
     done = kp("check", "vector_add", "--device", "cpu", "--json", "-")
-    assert verdict(done) == "NOT_STARTED"
+    assert parse_verdict(done) == "NOT_STARTED"
     assert done.stderr.splitlines()[0].startswith("warning: ")
     assert "which keeps your files: kp upgrade" in done.stderr.splitlines()[0]
 
 
-def test_a_teacher_grades_with_the_wheel_alone(kp: Kp, site: Path, tmp_path: Path) -> None:
-    """An exercise that reads the course's recordings; one learner opens the right answer."""
+def test_a_teacher_can_grade_with_the_wheel_alone(kp: Kp, site: Path, tmp_path: Path) -> None:
+    """Grade an exercise that reads the recordings of the course. One of two learners opens the solution."""
     data = site / "kernelpath" / "data"
     solution = data / "solutions/4_fusion/w13c_read_inductor.py"
     for learner, text in {"ada": solution.read_text(), "eve": f"open({str(solution)!r})"}.items():
@@ -141,32 +156,32 @@ def test_a_teacher_grades_with_the_wheel_alone(kp: Kp, site: Path, tmp_path: Pat
     done = kp("grade", "class", "--device", "cpu")
     assert done.returncode == 0, done.stderr
     grades = json.loads((tmp_path / "class-grades" / "grades.json").read_text())["grades"]
-    ada, eve = (one["report"] for one in grades)
+    ada, eve = (entry["report"] for entry in grades)
     assert ada["verdict"] == "PASSED"
     assert eve["verdict"] == "ACCESS_DENIED"
     assert eve["cause"] == f"the submission uses {solution}, which is not its own"
-    left = {path for path in data.rglob("*") if path.is_file() and path.suffix != ".pyc"}
-    assert {path: path.stat().st_mtime_ns for path in left} == before
+    data_files = {path for path in data.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    assert {path: path.stat().st_mtime_ns for path in data_files} == before
     assert "kp new FOLDER" in kp("check", "vector_add").stderr, "a learner has a folder"
 
 
 def test_a_submission_reads_neither_solutions_nor_checks(kp: Kp, site: Path, tmp_path: Path) -> None:
     kp("new", "learn")
-    places = ("solutions/1_architecture/w01b_vector_add.cu", "checks/1_architecture/w01b_vector_add.py")
-    withheld = [str(site / "kernelpath" / "data" / place) for place in places]
+    withheld_names = ("solutions/1_architecture/w01b_vector_add.cu", "checks/1_architecture/w01b_vector_add.py")
+    withheld = [str(site / "kernelpath" / "data" / place) for place in withheld_names]
     (tmp_path / "learn" / f"{STUB}.py").write_text(
         f"TOLD = []\nfor path in {withheld}:\n"
         "    try:\n        TOLD.append(open(path).read())\n"
         "    except Exception as error:\n        TOLD.append(type(error).__name__)\n"
         "def vector_add(x, y):\n    raise ValueError(TOLD)\n"
     )
-    told = json.loads(kp("check", "vector_add", "--device", "cpu", "--json", "-").stdout)
-    assert told["verdict"] == "CRASHED"
-    assert re.fullmatch(r"ValueError: \['AccessDenied', '(PermissionError|.*EXERCISE.*)'\]", told["cause"], re.DOTALL)
-    assert not landlock.version() or "EXERCISE" not in told["cause"], "without Landlock, solutions alone are held"
+    report = json.loads(kp("check", "vector_add", "--device", "cpu", "--json", "-").stdout)
+    assert report["verdict"] == "CRASHED"
+    assert re.fullmatch(r"ValueError: \['AccessDenied', '(PermissionError|.*EXERCISE.*)'\]", report["cause"], re.DOTALL)
+    assert not landlock.version() or "EXERCISE" not in report["cause"], "without Landlock, only solutions are withheld"
 
 
-def test_the_changelog_begins_with_this_version() -> None:
+def test_the_first_version_of_the_changelog_is_the_current_one() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     versions = re.findall(r"^## (\S+)", changelog, re.MULTILINE)
     assert next(version for version in versions if version != "Unreleased") == kernelpath.__version__

@@ -1,6 +1,4 @@
-"""Test the wire: messages are received whole, and anything else raises ProtocolError, ConnectionClosed or
-ResponseTimeout.
-"""
+"""Test the wire: messages are received completely, or ProtocolError, ConnectionClosed, or ResponseTimeout is raised."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from kernelpath.device import server
 from kernelpath.wire import ConnectionClosed, ProtocolError, ResponseTimeout, Wire
 from warpcheck import simt
 
-# How long a message may take here. Without a deadline the tests would never end.
+# The deadline of a message in seconds. Without a deadline, a failing test would never end.
 SECONDS = 0.2
 
 
@@ -57,12 +55,12 @@ def frame(body: bytes, announced: int | None = None) -> bytes:
     return struct.pack("<Q", len(body) if announced is None else announced) + body
 
 
-def encoded(value: object) -> bytes:
+def encode(value: object) -> bytes:
     return msgspec.msgpack.encode(value)
 
 
 @given(st.lists(st.one_of(st.builds(Small, st.integers(-(2**63), 2**64 - 1), st.lists(st.text())), st.builds(Other))))
-def test_messages_come_through_whole_and_in_turn(sent: list[Small | Other]) -> None:
+def test_messages_are_received_completely_and_in_order(sent: list[Small | Other]) -> None:
     here, there = wire.pair()
     with here, there:
         for message in sent:
@@ -74,7 +72,7 @@ def test_messages_come_through_whole_and_in_turn(sent: list[Small | Other]) -> N
             receiving.receive(SECONDS)
 
 
-def test_a_message_larger_than_the_sockets_buffer_comes_through(sockets: tuple[socket.socket, socket.socket]) -> None:
+def test_a_message_larger_than_the_socket_buffer_is_received(sockets: tuple[socket.socket, socket.socket]) -> None:
     here, there = sockets
     sent = Other(bytes(range(256)) * (1 << 14))
     sending = threading.Thread(target=Wire(there, Messages).send, args=(sent,))
@@ -84,16 +82,16 @@ def test_a_message_larger_than_the_sockets_buffer_comes_through(sockets: tuple[s
 
 
 GARBAGE = {
-    "another message": encoded(Stranger(3)),
-    "no message": encoded([1, 2, 3]),
-    "no tag": encoded({"number": 3}),
-    "a field of another type": encoded({"type": "Small", "number": "three"}),
-    "a field that is missing": encoded({"type": "Small"}),
-    "two messages in one": encoded(Small(1)) + encoded(Small(2)),
-    "half a message": encoded(Small(1, ["name"]))[:-2],
+    "another message": encode(Stranger(3)),
+    "no message": encode([1, 2, 3]),
+    "no tag": encode({"number": 3}),
+    "a field of another type": encode({"type": "Small", "number": "three"}),
+    "a field that is missing": encode({"type": "Small"}),
+    "two messages in one": encode(Small(1)) + encode(Small(2)),
+    "half a message": encode(Small(1, ["name"]))[:-2],
     "nothing": b"",
-    "text that is not UTF-8": encoded({"type": "Small", "number": 1, "names": ["?"]}).replace(b"?", b"\xff"),
-    "a tag that is not UTF-8": encoded({"type": "?"}).replace(b"?", b"\xff"),
+    "text that is not UTF-8": encode({"type": "Small", "number": 1, "names": ["?"]}).replace(b"?", b"\xff"),
+    "a tag that is not UTF-8": encode({"type": "?"}).replace(b"?", b"\xff"),
     "deep nesting": b"\x91" * 500_000 + b"\xc0",
     "deep nesting in an unknown field": b"\x83\xa4type\xa5Small\xa6number\x01\xa1x" + b"\x91" * 500_000 + b"\xc0",
     "a list of four billion": b"\x83\xa4type\xa5Small\xa6number\x01\xa5names\xdd\xff\xff\xff\xff",
@@ -102,7 +100,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("body", GARBAGE.values(), ids=GARBAGE)
-def test_what_is_no_message_is_garbled(sockets: tuple[socket.socket, socket.socket], body: bytes) -> None:
+def test_invalid_messages_raise_protocol_error(sockets: tuple[socket.socket, socket.socket], body: bytes) -> None:
     here, there = sockets
     sending = threading.Thread(target=there.sendall, args=(frame(body),))
     sending.start()
@@ -113,7 +111,7 @@ def test_what_is_no_message_is_garbled(sockets: tuple[socket.socket, socket.sock
 
 
 @given(st.binary(max_size=300))
-def test_random_bytes_raise_nothing_else(sent: bytes) -> None:
+def test_random_bytes_raise_no_other_exception(sent: bytes) -> None:
     here, there = wire.pair()
     with here, there:
         there.sendall(sent)
@@ -123,7 +121,7 @@ def test_random_bytes_raise_nothing_else(sent: bytes) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_random_bytes_in_a_frame_are_a_message_or_garbled(body: bytes) -> None:
+def test_random_bytes_in_a_frame_are_a_message_or_a_protocol_error(body: bytes) -> None:
     here, there = wire.pair()
     with here, there:
         there.sendall(frame(body))
@@ -132,7 +130,7 @@ def test_random_bytes_in_a_frame_are_a_message_or_garbled(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("announced", [(1 << 20) + 1, 1 << 40, (1 << 64) - 1])
-def test_more_than_the_limit_is_garbled_before_it_comes(
+def test_an_announced_length_over_the_limit_raises_immediately(
     sockets: tuple[socket.socket, socket.socket], announced: int
 ) -> None:
     here, there = sockets
@@ -141,7 +139,9 @@ def test_more_than_the_limit_is_garbled_before_it_comes(
         receiver(here).receive(SECONDS)
 
 
-def test_memory_is_taken_as_bytes_come_and_not_as_announced(sockets: tuple[socket.socket, socket.socket]) -> None:
+def test_memory_is_allocated_for_received_and_not_for_announced_bytes(
+    sockets: tuple[socket.socket, socket.socket],
+) -> None:
     here, there = sockets
     there.sendall(frame(b"x" * 1000, 1 << 30))
     tracemalloc.start()
@@ -152,16 +152,18 @@ def test_memory_is_taken_as_bytes_come_and_not_as_announced(sockets: tuple[socke
     assert peak < 8 << 20
 
 
-@pytest.mark.parametrize("sent", [b"", b"\x05", frame(b"", 100), frame(encoded(Small(1)), 100)])
-def test_a_sender_that_stops_is_silent(sockets: tuple[socket.socket, socket.socket], sent: bytes) -> None:
+@pytest.mark.parametrize("sent", [b"", b"\x05", frame(b"", 100), frame(encode(Small(1)), 100)])
+def test_a_sender_that_stops_raises_response_timeout(sockets: tuple[socket.socket, socket.socket], sent: bytes) -> None:
     here, there = sockets
     there.sendall(sent)
     with pytest.raises(ResponseTimeout):
         receiver(here).receive(SECONDS)
 
 
-@pytest.mark.parametrize("sent", [b"", b"\x05", frame(b"", 100), frame(encoded(Small(1)), 100)])
-def test_a_sender_that_closes_is_gone(sockets: tuple[socket.socket, socket.socket], sent: bytes) -> None:
+@pytest.mark.parametrize("sent", [b"", b"\x05", frame(b"", 100), frame(encode(Small(1)), 100)])
+def test_a_sender_that_closes_raises_connection_closed(
+    sockets: tuple[socket.socket, socket.socket], sent: bytes
+) -> None:
     here, there = sockets
     there.sendall(sent)
     there.close()
@@ -170,17 +172,19 @@ def test_a_sender_that_closes_is_gone(sockets: tuple[socket.socket, socket.socke
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.02])
-def test_the_deadline_is_for_the_whole_message(sockets: tuple[socket.socket, socket.socket], pause: float) -> None:
+def test_the_deadline_applies_to_the_complete_message(
+    sockets: tuple[socket.socket, socket.socket], pause: float
+) -> None:
     here, there = sockets
     end = threading.Event()
 
     def trickle() -> None:
         there.sendall(frame(b"", 1 << 30))
-        with contextlib.suppress(OSError):  # the other end was closed
+        with contextlib.suppress(OSError):  # the peer was closed
             while not end.wait(pause):
                 there.send(b"x")
 
-    # A deadline that every byte moved would never pass: then pytest's timeout ends the test.
+    # If every byte extended the deadline, it would never pass, and pytest's timeout would end the test.
     sending = threading.Thread(target=trickle)
     sending.start()
     try:
@@ -192,26 +196,26 @@ def test_the_deadline_is_for_the_whole_message(sockets: tuple[socket.socket, soc
         sending.join()
 
 
-def test_a_message_that_has_come_is_received_after_the_deadline(sockets: tuple[socket.socket, socket.socket]) -> None:
+def test_a_buffered_message_is_received_after_the_deadline(sockets: tuple[socket.socket, socket.socket]) -> None:
     here, there = sockets
     Wire(there, Messages).send(Small(3))
     assert receiver(here).receive(0.0) == Small(3)
 
 
-def test_nobody_who_takes_nothing_holds_up_a_sender(sockets: tuple[socket.socket, socket.socket]) -> None:
+def test_a_receiver_that_reads_nothing_does_not_block_the_sender(sockets: tuple[socket.socket, socket.socket]) -> None:
     here, _ = sockets
     with pytest.raises(ResponseTimeout):
         receiver(here).send(Other(bytes(64 << 20)), SECONDS)
 
 
-def test_sending_to_who_has_closed_is_gone(sockets: tuple[socket.socket, socket.socket]) -> None:
+def test_sending_to_a_closed_connection_raises_connection_closed(sockets: tuple[socket.socket, socket.socket]) -> None:
     here, there = sockets
     there.close()
     with pytest.raises(ConnectionClosed):
         receiver(here).send(Small(1))
 
 
-def test_what_waits_is_known_without_taking_it(sockets: tuple[socket.socket, socket.socket]) -> None:
+def test_polling_does_not_consume_a_message(sockets: tuple[socket.socket, socket.socket]) -> None:
     here, there = sockets
     receiving = receiver(here)
     assert not receiving.waiting()
@@ -228,7 +232,9 @@ def test_what_waits_is_known_without_taking_it(sockets: tuple[socket.socket, soc
     [(struct.pack("<Q", 1000) + b"x", ""), (struct.pack("<Q", 3) + b"\x81\xa1a", "FORGED")],
     ids=["half", "no message"],
 )
-def test_only_what_is_no_message_is_forged(sent: bytes, failed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_an_invalid_message_is_reported_as_forged(
+    sent: bytes, failed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a busy computer, an honest process may be interrupted within a message for longer than the limit."""
     monkeypatch.setattr(server, "TRANSFER_SECONDS", 0.05)
     ours, theirs = socket.socketpair()

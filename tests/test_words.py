@@ -1,4 +1,4 @@
-"""How numbers, places and cases read."""
+"""Test the formats of numbers, source locations, and cases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelpath import words
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "text"),
     [
         (65.0, "65 s"),
         (1.0, "1 s"),
@@ -22,12 +22,12 @@ from kernelpath import words
         (3e-9, "3 ns"),
     ],
 )
-def test_a_duration_has_the_unit_that_fits(value: float, said: str) -> None:
-    assert words.seconds(value) == said
+def test_a_duration_has_the_unit_that_fits(value: float, text: str) -> None:
+    assert words.seconds(value) == text
 
 
 @pytest.mark.parametrize(
-    ("value", "digits", "said"),
+    ("value", "digits", "text"),
     [
         (32, 4, "32"),
         (605_032_704, 4, "605,032,704"),
@@ -41,18 +41,18 @@ def test_a_duration_has_the_unit_that_fits(value: float, said: str) -> None:
         (float("inf"), 4, "inf"),
     ],
 )
-def test_a_whole_number_is_written_in_full_and_another_to_its_digits(value: float, digits: int, said: str) -> None:
-    assert words.number(value, digits) == said
+def test_integers_are_written_in_full_and_other_numbers_are_rounded(value: float, digits: int, text: str) -> None:
+    assert words.number(value, digits) == text
 
 
-def test_one_thing_is_not_several() -> None:
-    assert [words.count(things, "sector") for things in (0, 1, 1024)] == ["0 sectors", "1 sector", "1,024 sectors"]
+def test_nouns_are_singular_or_plural() -> None:
+    assert [words.count(count, "sector") for count in (0, 1, 1024)] == ["0 sectors", "1 sector", "1,024 sectors"]
     assert words.per_request(32.0, "wavefront", 1.0) == "32 wavefronts per request, its bytes fit in 1"
     assert words.per_request(1.0, "wavefront", 0.5) == "1 wavefront per request, its bytes fit in 0.5"
 
 
 @pytest.mark.parametrize(
-    ("value", "unit", "said"),
+    ("value", "unit", "text"),
     [
         (1, "wavefronts at a pitch of 33", "1 wavefront at a pitch of 33"),
         (1.0, "divergent branches", "1 divergent branch"),
@@ -68,18 +68,18 @@ def test_one_thing_is_not_several() -> None:
         (1, "GB/s", "1 GB/s"),
     ],
 )
-def test_one_of_a_unit_is_not_several(value: float, unit: str, said: str) -> None:
-    assert words.measured(value, unit) == said
+def test_units_are_singular_or_plural(value: float, unit: str, text: str) -> None:
+    assert words.measured(value, unit) == text
 
 
-def test_rates_shares_and_ratios() -> None:
+def test_formats_of_rates_shares_and_ratios() -> None:
     assert (words.bandwidth(4.4e12), words.arithmetic(5.126e13)) == ("4,400 GB/s", "51.3 TFLOP/s")
     assert (words.share(0.9375), words.share(0.9375, 1)) == ("94%", "93.8%")
     assert (words.factor(3.666), words.ratio(3.67, 3.61, 3.725)) == ("3.67", "3.670 (3.610 to 3.725)")
     assert (words.stars(2), words.stars(1, 1)) == ("★★☆", "★")
 
 
-def test_places_and_cases() -> None:
+def test_formats_of_cases_lines_and_paths() -> None:
     assert words.case({"rows": 33, "dtype": "bfloat16"}) == "rows=33 dtype=bfloat16"
     assert (words.line(14), words.line(14, "a/softmax.cu")) == ("line 14", "line 14 of softmax.cu")
     assert words.path("/a/b/c.cu", Path("/a")) == "b/c.cu"

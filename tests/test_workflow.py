@@ -1,6 +1,6 @@
-"""The workflows for GitHub Actions: those of this repository, and the one that grades a learner's repository.
+"""Test the GitHub Actions workflows of this repository and the one that grades a learner's repository.
 
-The commands of the latter grade a repository here and write the summary.
+A test executes the commands of the learner's workflow: they grade a repository and write the summary.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kernelpath.verdict import Report, Verdict
 ROOT = Path(__file__).parents[1]
 
 
-def _steps(items: list[ExerciseRef], course: str) -> list[dict[str, Any]]:
+def parse_steps(items: list[ExerciseRef], course: str) -> list[dict[str, Any]]:
     steps: list[dict[str, Any]] = yaml.safe_load(workflow(items, course))["jobs"]["grade"]["steps"]
     return steps
 
@@ -35,9 +35,9 @@ OURS = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / ".github
 ALL = {**OURS, "of a learner": workflow([registry.find("swizzle", ROOT)], "ada/course")}
 
 
-def jobs(name: str) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = yaml.safe_load(OURS[name])["jobs"]
-    return found
+def parse_jobs(name: str) -> dict[str, dict[str, Any]]:
+    parsed_jobs: dict[str, dict[str, Any]] = yaml.safe_load(OURS[name])["jobs"]
+    return parsed_jobs
 
 
 def commands(job: dict[str, Any]) -> list[str]:
@@ -45,7 +45,7 @@ def commands(job: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_actions_are_pinned_by_commit_with_their_version_beside_it(name: str) -> None:
+def test_actions_are_pinned_by_commit_with_a_version_comment(name: str) -> None:
     uses = re.findall(r"uses: *(.*)", ALL[name])
     assert uses
     assert [action for action in uses if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action)] == []
@@ -66,35 +66,40 @@ def test_a_job_may_read_the_repository_and_nothing_else(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_a_run_ends_when_it_is_overtaken_or_hangs(name: str) -> None:
+def test_outdated_and_hanging_runs_are_cancelled(name: str) -> None:
     content = yaml.safe_load(OURS[name])
     assert content["concurrency"]["cancel-in-progress"] is True
     assert all(job["timeout-minutes"] <= 300 for job in content["jobs"].values())
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_where_torch_comes_from_is_a_variable_of_the_repository(name: str) -> None:
+def test_the_index_of_torch_is_a_repository_variable(name: str) -> None:
     assert yaml.safe_load(OURS[name])["env"] == {"PIP_EXTRA_INDEX_URL": "${{ vars.PIP_EXTRA_INDEX_URL }}"}
 
 
-def test_the_jobs_of_a_change_run_all_that_make_test_runs() -> None:
-    ran = [command for job in jobs("ci").values() for command in commands(job)]
-    shards = jobs("ci")["gradings"]["strategy"]["matrix"]["shard"]
-    assert {"make lint types", "make unit", f"make gradings SHARD=${{{{ matrix.shard }}}}/{len(shards)}"} <= set(ran)
+def test_the_jobs_of_ci_run_everything_that_make_test_runs() -> None:
+    executed_commands = [command for job in parse_jobs("ci").values() for command in commands(job)]
+    shards = parse_jobs("ci")["gradings"]["strategy"]["matrix"]["shard"]
+    assert {"make lint types", "make unit", f"make gradings SHARD=${{{{ matrix.shard }}}}/{len(shards)}"} <= set(
+        executed_commands
+    )
     assert shards == list(range(1, len(shards) + 1))
 
 
-def test_the_oldest_and_newest_versions_are_tried_with_their_python() -> None:
-    ends = jobs("weekly")["versions"]["strategy"]["matrix"]["include"]
-    tried = packages.TRIED_VERSIONS["python"]
-    assert {end["end"]: end["python"] for end in ends} == {"oldest": tried.lowest, "newest": tried.newest}
+def test_the_weekly_job_tests_the_oldest_and_newest_python() -> None:
+    ends = parse_jobs("weekly")["versions"]["strategy"]["matrix"]["include"]
+    python_versions = packages.TRIED_VERSIONS["python"]
+    assert {end["end"]: end["python"] for end in ends} == {
+        "oldest": python_versions.lowest,
+        "newest": python_versions.newest,
+    }
 
 
 @pytest.mark.parametrize(("course", "ref"), [("ada/course", ""), ("ada/course@v1.2", "v1.2")])
 def test_the_declarations_come_from_the_course(course: str, ref: str) -> None:
-    learner, course_, *_ = _steps([registry.find("swizzle", ROOT)], course)
+    learner, course_, *_ = parse_steps([registry.find("swizzle", ROOT)], course)
     assert learner["with"]["path"] == "class/submission"
-    assert "repository" not in learner["with"], "the learner's own"
+    assert "repository" not in learner["with"], "the default is the learner's own repository"
     assert (course_["with"]["repository"], course_["with"]["ref"]) == ("ada/course", ref)
 
 
@@ -108,7 +113,9 @@ def test_the_declarations_come_from_the_course(course: str, ref: str) -> None:
     ],
 )
 def test_optional_packages_are_installed_where_an_exercise_needs_them(name: str, extras: str) -> None:
-    (install,) = (step for step in _steps([registry.find(name, ROOT)], "ada/course") if step.get("name") == "install")
+    (install,) = (
+        step for step in parse_steps([registry.find(name, ROOT)], "ada/course") if step.get("name") == "install"
+    )
     assert install["run"] == f"pip install ./course/warpcheck './course{extras}'"
 
 
@@ -126,8 +133,8 @@ def test_the_wheels_for_cpus_come_from_an_index_of_the_teachers(address: str, ex
     assert "2 GB of memory" in text
 
 
-@pytest.mark.parametrize(("change", "status", "said"), [("^", 0, "| PASSED | 1 |"), ("|", 1, "| WRONG\\_VALUES | 0 |")])
-def test_the_steps_grade_a_repository(change: str, status: int, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("change", "status", "row"), [("^", 0, "| PASSED | 1 |"), ("|", 1, "| WRONG\\_VALUES | 0 |")])
+def test_the_steps_of_the_workflow_grade_a_repository(change: str, status: int, row: str, tmp_path: Path) -> None:
     item = registry.find("swizzle", ROOT)
     submission = tmp_path / "class" / "submission" / "phases" / item.phase
     submission.mkdir(parents=True)
@@ -139,18 +146,19 @@ def test_the_steps_grade_a_repository(change: str, status: int, said: str, tmp_p
     summary = tmp_path / "summary.md"
     paths = {"PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src")}
     statuses = []
-    for step in _steps([item], "ada/course"):
+    for step in parse_steps([item], "ada/course"):
         if step.get("name") in ("grade", "summary"):
-            # `cd` as a shell does it: ".." leads out of the link, as it leads out of the folder on GitHub
+            # On GitHub, "../" is the parent of the folder `course`. Here `course` is a symbolic link, and a program in
+            # this folder would resolve "../" to the parent of the checkout.
             command = step["run"].replace("../", f"{tmp_path}/")
             environment = {**os.environ, **paths, "GITHUB_STEP_SUMMARY": str(summary)}
             done = subprocess.run(["bash", "-ec", command], cwd=ROOT, env=environment, capture_output=True, text=True)
             statuses.append(done.returncode)
     assert statuses == [0, status], done.stderr
-    assert said in summary.read_text()
+    assert row in summary.read_text()
 
 
-def test_the_summary_holds_no_markup_of_a_learner() -> None:
+def test_the_summary_escapes_markup_of_a_learner() -> None:
     cause = "x | y\n<img src=a> [a](http://b) `c`"
     report = Report("1_architecture/w01b_vector_add", "", "", "", 1, Verdict.WRONG_VALUES, cause, "a.cu", 7)
     grades = [Grade("ada", report.exercise, "k", report), Grade("bob", report.exercise, "k", None)]
@@ -161,24 +169,25 @@ def test_the_summary_holds_no_markup_of_a_learner() -> None:
     assert lines[-1] == "0 of 2 passed"
 
 
-def test_a_next_step_is_for_the_learner_who_reads_it_and_not_for_a_teacher() -> None:
-    exercise, wrong = "1_architecture/w01b_vector_add", "fix a.cu, then kp check vector_add"
+def test_the_next_step_is_shown_to_the_learner_and_not_to_a_teacher() -> None:
+    exercise = "1_architecture/w01b_vector_add"
+    wrong = "fix a.cu, then kp check vector_add"
     failed = Grade("ada", exercise, "k", Report(exercise, "", "", "", 1, Verdict.RACE, next_step=wrong))
     passed = Grade("ada", exercise, "k", Report(exercise, "", "", "", 1, Verdict.PASSED, stars=1, next_step="kp next"))
-    own = format_markdown([failed, passed])
-    assert own.startswith("| exercise | verdict | stars | cause | next |")
-    assert "fix a.cu, then kp check vector\\_add" in own
-    of_a_class = format_markdown([failed, Grade("bob", exercise, "k", passed.report)])
-    assert "kp check" not in of_a_class
-    assert "kp next" not in own + of_a_class
-    assert {line.count("|") for line in of_a_class.splitlines() if line.startswith("|")} == {6}
-    said = [test["output"] for test in gradebook.gradescope_results([failed, passed], {exercise: 1})["tests"]]
-    assert said[0].endswith(f"next: {wrong}")
-    assert "kp next" not in said[1]
+    learner_summary = format_markdown([failed, passed])
+    assert learner_summary.startswith("| exercise | verdict | stars | cause | next |")
+    assert "fix a.cu, then kp check vector\\_add" in learner_summary
+    class_summary = format_markdown([failed, Grade("bob", exercise, "k", passed.report)])
+    assert "kp check" not in class_summary
+    assert "kp next" not in learner_summary + class_summary
+    assert {line.count("|") for line in class_summary.splitlines() if line.startswith("|")} == {6}
+    outputs = [test["output"] for test in gradebook.gradescope_results([failed, passed], {exercise: 1})["tests"]]
+    assert outputs[0].endswith(f"next: {wrong}")
+    assert "kp next" not in outputs[1]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["classroom", "99", "--course", "a/b"], "week 99 has no exercises"),
         (["classroom", "swizzle", "--course", "https://somewhere"], "is not a repository on GitHub; give --course"),
@@ -190,13 +199,17 @@ def test_a_next_step_is_for_the_learner_who_reads_it_and_not_for_a_teacher() -> 
         (["summary", "{}"], "holds no grades of this version"),
     ],
 )
-def test_bad_input_is_one_sentence(
-    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_invalid_input_is_reported_in_one_sentence(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(ROOT)
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["dev", *(one.format(tmp_path) for one in arguments)])
-    assert ended.value.code == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert told.startswith("error: ")
-    assert said in told
+    with pytest.raises(SystemExit) as exit_error:
+        cli.main(["dev", *(argument.format(tmp_path) for argument in arguments)])
+    assert exit_error.value.code == 2
+    error_output = " ".join(capsys.readouterr().err.split())
+    assert error_output.startswith("error: ")
+    assert message in error_output

@@ -1,4 +1,4 @@
-"""What is shown while something takes long: at a terminal what goes on and how long yet, in a pipe nothing."""
+"""Test the progress display of long tasks: the step and the remaining time in a terminal, and nothing in a pipe."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from rich.console import Console
 from kernelpath.show import view
 
 
-@pytest.mark.parametrize(("terminal", "shown"), [(True, "transpose: case 3 of 8 (about 12 s last time)"), (False, "")])
-def test_a_step_is_shown_at_a_terminal_alone(terminal: bool, shown: str) -> None:
+@pytest.mark.parametrize(
+    ("terminal", "progress_line"), [(True, "transpose: case 3 of 8 (about 12 s last time)"), (False, "")]
+)
+def test_a_step_is_shown_only_in_a_terminal(terminal: bool, progress_line: str) -> None:
     console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
     with view.show_working(console, "transpose", last_seconds=12.3) as tell:
         tell("case 3 of 8")
     assert isinstance(console.file, io.StringIO)
-    assert (shown in console.file.getvalue()) if terminal else not console.file.getvalue()
+    assert (progress_line in console.file.getvalue()) if terminal else not console.file.getvalue()
 
 
-def test_what_is_left_follows_from_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_remaining_time_is_estimated_from_the_elapsed_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     several = view.TaskSequence(3)

@@ -1,4 +1,4 @@
-"""Run the steps of the ladders in Triton on the PTX machine, and name those that are right."""
+"""Run the steps of the Triton ladders on the PTX machine, and print the names of the correct ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def check_gelu_triton() -> None:
 
 
 def check_layernorm() -> None:
-    x, weight, bias = torch.randn(16, 4096), torch.randn(4096), torch.randn(4096)
+    x = torch.randn(16, 4096)
+    weight = torch.randn(4096)
+    bias = torch.randn(4096)
     (step,) = notebook.ladder("layernorm").values()
     right = torch.layer_norm(x, (4096,), weight, bias)
     torch.testing.assert_close(step(x, weight, bias), right, atol=1e-4, rtol=1e-4)
@@ -27,8 +29,11 @@ def check_layernorm() -> None:
 
 
 def check_layernorm_backward() -> None:
-    dy, x, weight = torch.randn(8, 300), torch.randn(8, 300), torch.randn(300)
-    mean, rstd = x.mean(1), (x.var(1, correction=0) + 1e-5).rsqrt()
+    dy = torch.randn(8, 300)
+    x = torch.randn(8, 300)
+    weight = torch.randn(300)
+    mean = x.mean(1)
+    rstd = (x.var(1, correction=0) + 1e-5).rsqrt()
     (step,) = notebook.ladder("layernorm_backward").values()
     right = torch.ops.aten.native_layer_norm_backward(
         dy, x, (300,), mean[:, None], rstd[:, None], weight, weight, [True] * 3

@@ -1,7 +1,7 @@
-"""Kernels for the twists of the tiled product: a fixture that shows each twist solvable and graded right.
+"""Generate kernels for the variants of the tiled GEMM, to test that each variant is solvable and graded correctly.
 
-Generated from what a twist says about its operands and its epilogue, so that no file holds an answer. A worker cannot
-read this folder.
+The kernels are generated from the operands and the epilogue of a variant, so no file contains an answer. A worker
+cannot read this folder.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ ENDS = {
 }
 
 
-def parts(twist: DeliverableVariant) -> tuple[Operands, Epilogue, int, int]:
-    """What a twist is made of: operands, epilogue, rows and columns of its tile."""
-    of_operands, of_epilogue, tile = twist.name.split("+")
+def parse_parts(twist: DeliverableVariant) -> tuple[Operands, Epilogue, int, int]:
+    """Return the operands, the epilogue, and the rows and columns of the tile of a variant."""
+    operand_name, epilogue_name, tile = twist.name.split("+")
     rows, columns = map(int, tile.split("x"))
-    named = {one.name: one for one in OPERANDS}, {one.name: one for one in EPILOGUES}
-    return named[0][of_operands], named[1][of_epilogue], rows, columns
+    by_name = {part.name: part for part in OPERANDS}, {part.name: part for part in EPILOGUES}
+    return by_name[0][operand_name], by_name[1][epilogue_name], rows, columns
 
 
 def write(
     twist: DeliverableVariant, folder: Path, *, tiled: bool, tile: tuple[int, int] | None = None, barrier: str = ""
 ) -> Path:
-    """A submission: with tiles in shared memory, or with a thread an element and no tile. Returns its Python file.
+    """Write a submission, with tiles in shared memory or with one thread per element, and return its Python file.
 
-    tile: its rows and columns, where they are not the twist's. barrier: stands in the place of the second barrier.
+    tile: rows and columns that replace those of the variant. barrier: a statement that replaces the second barrier.
     """
-    operands, epilogue, *prescribed = parts(twist)
+    operands, epilogue, *prescribed = parse_parts(twist)
     rows, columns = tile or prescribed
     further = (*epilogue.further, *operands.further)
-    of_a, of_b = A[operands.a], B[operands.name]
+    of_a = A[operands.a]
+    of_b = B[operands.name]
     end = ENDS[epilogue.name]
     parameters = ", ".join(["const float* a", "const float* b", *(argument.declaration for argument in further)])
     head = f"""__global__ void matmul({parameters},
@@ -74,7 +75,7 @@ def write(
 """
     tail = f"    if (row < m && column < n) out[(size_t)row * n + column] = {end};\n}}\n"
     (folder / "deliverable.cu").write_text(head + (tiles if tiled else naive) + tail)
-    names = ["a", "b", *(one.name for one in further)]
+    names = ["a", "b", *(argument.name for argument in further)]
     file = folder / "deliverable.py"
     file.write_text(f"""from warpcheck.frontends import cuda
 
@@ -91,15 +92,15 @@ def matmul({", ".join(names)}):
 
 
 def _place(at: str, extent: int, along_k: bool) -> str:
-    """Where an element of a tile lies, so that those which neighboring threads load lie in different banks."""
+    """Return the index of an element in a tile such that neighboring threads load from different banks."""
     return f"{at} * 9 + j" if along_k else f"j * {extent} + {at}"
 
 
 def _load(tile: str, element: str, index: str, extent: int, block: str, size: str, along_k: bool) -> str:
-    """Fill a tile, with neighboring threads at neighboring addresses."""
+    """Return a loop that fills a tile with coalesced loads."""
     at = f"e % {extent}, j = e / {extent}" if not along_k else "e / 8, j = e % 8"
-    kept = f"{tile}[{_place('at', extent, along_k)}]"
+    element_of_tile = f"{tile}[{_place('at', extent, along_k)}]"
     return (
         f"for (int e = t; e < 8 * {extent}; e += threads) {{ const int at = {at}, i = begin + j, "
-        f"{index} = {block} * {extent} + at; {kept} = i < k && {index} < {size} ? {element} : 0; }}"
+        f"{index} = {block} * {extent} + at; {element_of_tile} = i < k && {index} < {size} ? {element} : 0; }}"
     )

@@ -1,7 +1,7 @@
-"""Kernels for the twists of the fused operator: a fixture that shows each twist solvable and graded right.
+"""Generate kernels for the variants of the fused operator, to test that each is solvable and graded correctly.
 
-Generated from what a twist says about its operator, its layout and its statistic, so that no file holds an answer. A
-worker cannot read this folder.
+The kernels are generated from the operator, the layout, and the statistic of a variant, so no file contains an answer.
+A worker cannot read this folder.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ STEPS = {
 }
 
 
-def parts(twist: DeliverableVariant) -> tuple[Operator, OperandLayout, Statistic]:
-    """What a twist is made of."""
+def parse_parts(twist: DeliverableVariant) -> tuple[Operator, OperandLayout, Statistic]:
+    """Return the operator, the layout, and the statistic of a variant."""
     operator, layout, statistic = twist.name.split("+")
     return (
-        next(one for one in OPERATORS if one.name == operator),
-        next(one for one in LAYOUTS if one.name == layout),
-        next(one for one in STATISTICS if one.name == statistic),
+        next(part for part in OPERATORS if part.name == operator),
+        next(part for part in LAYOUTS if part.name == layout),
+        next(part for part in STATISTICS if part.name == statistic),
     )
 
 
 def write(twist: DeliverableVariant, folder: Path, *, keep: bool = True, barrier: str = "__syncthreads();") -> Path:
-    """A submission. Returns its Python file.
+    """Write a submission and return its Python file.
 
-    A row belongs to the threads of a block with the same `at`: all 256 of them where rows lie in one piece, and 32 of
-    1024 where columns come first, so that a warp holds 32 neighboring rows.
-    keep: a row's h, and what a norm needs besides, stay in registers; otherwise h is computed from memory again.
-    barrier: stands in the place of the one that separates two reductions.
+    The threads of a block with the same `at` process one row: all 256 threads if rows are contiguous, and 32 of 1024 if
+    the columns come first, so that a warp processes 32 neighboring rows.
+    keep: whether the h of a row stays in registers; otherwise h is computed from memory again.
+    barrier: a statement that replaces the barrier between two reductions.
     """
-    operator, layout, statistic = parts(twist)
-    x, other = PLACES[layout.name]
-    wide = layout.transposed
-    rows_each, threads = (32, 32) if wide else (1, 256)
+    operator, layout, statistic = parse_parts(twist)
+    x, other_element = PLACES[layout.name]
+    columnar = layout.transposed
+    rows_each, threads = (32, 32) if columnar else (1, 256)
     per_thread = 1024 // threads
     numbers = {**operator.scalars, **layout.scalars, **statistic.scalars}
     tensors = [*layout.shapes, *operator.vectors]
@@ -64,8 +64,8 @@ def write(twist: DeliverableVariant, folder: Path, *, keep: bool = True, barrier
     parameters = ", ".join(
         [f"const float* {name}" for name in tensors] + [f"{of} {name}" for name, of in kinds.items()]
     )
-    h = H[operator.name].replace("X", x).replace("OTHER", other)
-    y = Y[operator.name].replace("OTHER", other)
+    h = H[operator.name].replace("X", x).replace("OTHER", other_element)
+    y = Y[operator.name].replace("OTHER", other_element)
     value, step = STEPS[statistic.name]
     norm = operator.name.endswith("norm")
     means = ""
@@ -100,7 +100,7 @@ __device__ float total(float own, int at, int part) {{
 
 __global__ void __launch_bounds__({rows_each * threads}) fused(
     {parameters}, float* out, float* per_row, int rows, int columns) {{
-    const int at = {"threadIdx.x" if wide else "0"}, part = {"threadIdx.y" if wide else "threadIdx.x"};
+    const int at = {"threadIdx.x" if columnar else "0"}, part = {"threadIdx.y" if columnar else "threadIdx.x"};
     const long long row = (long long)blockIdx.x * {rows_each} + at;
     float kept[{per_thread}];
     EACH kept[i] = {h};{means}
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__({rows_each * threads}) fused(
         const float h = H;
         const float y = {y};
         const float value = {value};
-        {PLACES["columns_first"][0].replace("x[", "out[") if wide else "out[row * columns + column]"} = value;
+        {PLACES["columns_first"][0].replace("x[", "out[") if columnar else "out[row * columns + column]"} = value;
         own = {step};
     }}
     own = total<{"true" if statistic.name == "largest" else "false"}>(own, at, part);
@@ -131,10 +131,10 @@ from warpcheck.frontends import cuda
 
 def fused({names}):
     {shape}
-    out = torch.empty({"columns, rows" if wide else "rows, columns"}, device={tensors[0]}.device)
+    out = torch.empty({"columns, rows" if columnar else "rows, columns"}, device={tensors[0]}.device)
     per_row = torch.empty(rows, device=out.device)
     grid = -(-rows // {rows_each})
-    cuda.kernel("deliverable.cu", "fused")[grid, {(32, 32) if wide else 256}]({names}, out, per_row, rows, columns)
+    cuda.kernel("deliverable.cu", "fused")[grid, {(32, 32) if columnar else 256}]({names}, out, per_row, rows, columns)
     return out, per_row
 """)
     return file

@@ -1,4 +1,4 @@
-"""A GEMM for Hopper in CuTe DSL, with every part and no more; alone, or with the layouts and epilogue of a twist.
+"""Generate a minimal GEMM for Hopper in CuTe DSL, alone or with the layouts and the epilogue of a variant.
 
 One tile of 128 x 128 per block, a ring of two stages, TMA both ways, wgmma. A worker cannot read this folder.
 """
@@ -146,7 +146,7 @@ def product(a, b{names}):
     return out
 """
 
-# Of a (m, k), and of b as (n, k).
+# The major modes of a (m, k) and of b as (n, k).
 MAJOR = {"n": ("LayoutEnum.ROW_MAJOR", "LayoutEnum.COL_MAJOR"), "t": ("LayoutEnum.COL_MAJOR", "LayoutEnum.ROW_MAJOR")}
 
 
@@ -157,9 +157,9 @@ def source(
     wait: str = "warpgroup.wait_group(0)",
     fence: str = 'cute.arch.fence_proxy("async.shared", space="cta")',
 ) -> str:
-    """A module with `product(a, b, …)` for a (m, k) and b (k, n), in layouts "nn" to "tt", with one of EPILOGUES.
+    """Return a module with `product(a, b, …)` for a (m, k) and b (k, n), with a layout "nn" to "tt" and an epilogue.
 
-    wait, fence: what stands in their places.
+    wait, fence: statements that replace the wait and the fence.
     """
     further = FURTHER[epilogue]
     return TEXT.format(
@@ -174,7 +174,7 @@ def source(
 
 
 def write(twist: DeliverableVariant, folder: Path, **cut: str) -> Path:
-    """A submission. Returns its file. cut: as in `source`."""
+    """Write a submission and return its file. cut: the keyword arguments of `source`."""
     layout, epilogue, _ = twist.name.split("+")
     path = folder / "deliverable.py"
     path.write_text(source(layout, epilogue, **cut))

@@ -1,6 +1,6 @@
-"""Kernels for the twists of the differentiable operator: a fixture that shows each solvable and graded right.
+"""Generate kernels for the variants of the differentiable operator, to test that each is solvable and graded correctly.
 
-Generated from what a twist is made of, so that no file holds an answer. A worker cannot read this folder.
+The kernels are generated from the parts of a variant, so no file contains an answer. A worker cannot read this folder.
 """
 
 from __future__ import annotations
@@ -71,9 +71,10 @@ DOTHER = {
 
 
 def write(twist: DeliverableVariant, folder: Path, *, slope: str = "", elements: int = 1024, warps: int = 1) -> Path:
-    """A submission. Returns its file.
+    """Write a submission and return its file.
 
-    slope: in place of the derivative of the activation. elements: of a block with several rows; with columns it has 16.
+    slope: an expression that replaces the derivative of the activation. elements: the elements of a block with several
+    rows; a block of columns has 16 columns.
     """
     operator, activation, last = twist.name.split("+")
     axis = 0 if last == "columns" else 1
@@ -89,7 +90,8 @@ def write(twist: DeliverableVariant, folder: Path, *, slope: str = "", elements:
     forward = f"""{indices}
     x = tl.load(x_ptr + place, mask=inside, other=0).to(tl.float32)
     h = {H[activation]}{MEETING.get(last, "")}{Y[operator]}"""
-    pointers, takes = ", ".join(f"{name}_ptr" for name in names), ", ".join(f"{name}: torch.Tensor" for name in names)
+    pointers = ", ".join(f"{name}_ptr" for name in names)
+    parameters = ", ".join(f"{name}: torch.Tensor" for name in names)
     gradients = ", ".join(f"d{name}_ptr" for name in names)
     source = f"""
 import torch
@@ -123,26 +125,26 @@ def launch(kernel, x, *others):
 
 
 @torch.library.custom_op(f"{{__name__}}::operator", mutates_args=())
-def operator({takes}) -> torch.Tensor:
+def operator({parameters}) -> torch.Tensor:
     y = torch.empty_like(x)
     launch(forward, {", ".join(names)}, y)
     return y
 
 
 @torch.library.custom_op(f"{{__name__}}::operator_backward", mutates_args=())
-def operator_backward({takes}, dy: torch.Tensor) -> list[torch.Tensor]:
+def operator_backward({parameters}, dy: torch.Tensor) -> list[torch.Tensor]:
     made = [torch.empty_like(x) for _ in range({len(names)})]
     launch(backward, {", ".join(names)}, dy.contiguous(), *made)
     return made
 
 
 @operator.register_fake
-def _({takes}) -> torch.Tensor:
+def _({parameters}) -> torch.Tensor:
     return torch.empty_like(x)
 
 
 @operator_backward.register_fake
-def _({takes}, dy: torch.Tensor) -> list[torch.Tensor]:
+def _({parameters}, dy: torch.Tensor) -> list[torch.Tensor]:
     return [torch.empty_like(x) for _ in range({len(names)})]
 
 

@@ -1,10 +1,10 @@
-"""Whether machines agree: verdict, cause and counters of one solution per lane, as JSON, and a comparison of two such.
+"""Compare the PTX machine on two computers: print verdict, cause, and counters of one solution per lane as JSON.
 
 python tests/verdicts.py > here.json
 python tests/verdicts.py --compare here.json there.json
 
-The PTX machine gives the same on x86-64 and on aarch64. Times are left out. --compare needs only Python; its exit
-status is 1 if anything differs.
+The results must be equal on x86-64 and on aarch64. Times are not included. --compare needs only Python; its exit status
+is 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-# One of each lane, and one without kernels.
+# One exercise of each lane, and one without kernels.
 EXERCISES = ("vector_add", "vector_add_triton", "vector_copy", "portability", "occupancy")
 
 Verdicts = dict[str, dict[str, Any]]
@@ -40,10 +40,11 @@ def grade_solution(name: str) -> dict[str, Any]:
 
 
 def differences(first: Verdicts, second: Verdicts) -> dict[str, list[str]]:
-    """Return for each exercise that either graded the parts of the report that are not equal."""
+    """Return the unequal parts of the reports by exercise."""
     different = {}
     for name in first.keys() | second.keys():
-        ours, theirs = first.get(name, {}), second.get(name, {})
+        ours = first.get(name, {})
+        theirs = second.get(name, {})
         parts = sorted(part for part in ours.keys() | theirs.keys() if ours.get(part) != theirs.get(part))
         if parts:
             different[name] = parts
@@ -53,11 +54,11 @@ def differences(first: Verdicts, second: Verdicts) -> dict[str, list[str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compare", nargs=2, type=Path, metavar=("A", "B"))
-    chosen = parser.parse_args()
-    if not chosen.compare:
+    options = parser.parse_args()
+    if not options.compare:
         print(json.dumps({name: grade_solution(name) for name in EXERCISES}, indent=1))
         return
-    first, second = (json.loads(path.read_text(encoding="utf-8")) for path in chosen.compare)
+    first, second = (json.loads(path.read_text(encoding="utf-8")) for path in options.compare)
     different = differences(first, second)
     for name in sorted(first.keys() | second.keys()):
         verdict = first.get(name, {}).get("verdict", "not graded")

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docs" / "attacks.md"
 ACCIDENT = "An accident"
 
-SAME = "the same"
+SAME_AS_WITHOUT_GPU = "the same"
 NO_TIMES = "nothing is timed"
 OF_THE_MACHINE = "as counted on the PTX machine, which also runs the calls"
 
@@ -30,13 +30,13 @@ DETECTION: dict[str, tuple[str, str]] = {
         "outputs and freed memory get a pattern before each call, and the machine records which bytes are written",
         "outputs and freed memory get a pattern before each call; an output that keeps it was not written",
     ),
-    "C2": ("after each call, inputs are compared bitwise with the grader's copy", SAME),
-    "C3": ("NaN and infinities are compared separately", SAME),
-    "C4": ("the tolerance is relative to the expected values; zeros are a negative control", SAME),
-    "C5": ("inputs are asymmetric with a nonzero mean, and sizes are not square", SAME),
-    "C6": ("rare large values at random positions; integers where results are exact", SAME),
-    "C7": ("the tolerance of each exercise rejects the lower precision", SAME),
-    "C8": ("besides the stated sizes, each grading draws its own", SAME),
+    "C2": ("after each call, inputs are compared bitwise with the grader's copy", SAME_AS_WITHOUT_GPU),
+    "C3": ("NaN and infinities are compared separately", SAME_AS_WITHOUT_GPU),
+    "C4": ("the tolerance is relative to the expected values; zeros are a negative control", SAME_AS_WITHOUT_GPU),
+    "C5": ("inputs are asymmetric with a nonzero mean, and sizes are not square", SAME_AS_WITHOUT_GPU),
+    "C6": ("rare large values at random positions; integers where results are exact", SAME_AS_WITHOUT_GPU),
+    "C7": ("the tolerance of each exercise rejects the lower precision", SAME_AS_WITHOUT_GPU),
+    "C8": ("besides the stated sizes, each grading draws its own", SAME_AS_WITHOUT_GPU),
     "C9": (
         "a call is repeated with other values, also in a second process",
         "outputs are compared again after the timed calls, also at the timed size",
@@ -45,12 +45,15 @@ DETECTION: dict[str, tuple[str, str]] = {
         "the machine checks each access against its tensor, and detects races by happens-before",
         "guard bands around each tensor, and the driver's errors for illegal addresses; races " + OF_THE_MACHINE,
     ),
-    "C11": ("the expected output exists only in the grader's process", SAME),
+    "C11": ("the expected output exists only in the grader's process", SAME_AS_WITHOUT_GPU),
     "T1": (NO_TIMES, "the whole device is synchronized before the end of a timed call"),
     "T2": ("threads are counted before and after a call", "threads are counted, and outputs compared after the end"),
-    "T3": ("an output must be exactly a torch.Tensor with its own memory", SAME),
-    "T4": ("functions are bound before the submission is imported, and compared afterwards", SAME),
-    "T5": ("the grader's process determines the verdict; a reply that violates the protocol ends the grading", SAME),
+    "T3": ("an output must be exactly a torch.Tensor with its own memory", SAME_AS_WITHOUT_GPU),
+    "T4": ("functions are bound before the submission is imported, and compared afterwards", SAME_AS_WITHOUT_GPU),
+    "T5": (
+        "the grader's process determines the verdict; a reply that violates the protocol ends the grading",
+        SAME_AS_WITHOUT_GPU,
+    ),
     "T6": (NO_TIMES, "a minimum number of repetitions, independent of the clock"),
     "T7": ("new values in each call", "new values and other buffers in each timed call; each output is compared"),
     "T8": ("each call has its own inputs, drawn after the previous call", "each call is timed separately"),
@@ -60,12 +63,15 @@ DETECTION: dict[str, tuple[str, str]] = {
         "a second process receives other values and must launch the same kernels with the same arguments",
         "operators and kernels are recorded; a kernel that the PTX machine did not run belongs to a library",
     ),
-    "S2": ("the process can neither read solutions (Landlock) nor import modules that know the results", SAME),
+    "S2": (
+        "the process can neither read solutions (Landlock) nor import modules that know the results",
+        SAME_AS_WITHOUT_GPU,
+    ),
     "S3": (
         "all calls take the same code path, and nothing in the environment reveals the mode",
         "the kernels, grids, and blocks on the GPU are compared with those on the PTX machine",
     ),
-    "H1": ("each submission has its own process; a missing reply means a crash", SAME),
+    "H1": ("each submission has its own process; a missing reply means a crash", SAME_AS_WITHOUT_GPU),
     "H2": (
         "deadlines, and quotas for memory, files, and processes; endless kernels end after 2^31 instructions",
         "deadlines and the same quotas; an endless kernel ends with its process",

@@ -1,6 +1,7 @@
-"""Grade a planted submission for each verdict and keep what the grader said: `python -m tests.write_endings`.
+"""Grade a planted submission for each verdict and save the messages of the grader: `python -m tests.write_endings`.
 
-Two minutes on the PTX machine. The page on verdicts shows the messages; the tests of the rejects hold them to today's.
+This takes two minutes on the PTX machine. The page on verdicts shows the messages, and test_endings.py checks that they
+are up to date.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests import planted
 from tests.planted import Planted
 
 SEED = 1
-# The rejects whose messages are kept, one a verdict.
+# The planted submissions whose messages are saved, one per verdict.
 PLANTED = (
     "w01b_vector_add/COMPILE_ERROR_missing_semicolon",
     "w01b_vector_add/CRASHED_second_operand_taken_as_aligned",
@@ -53,32 +54,40 @@ PLANTED = (
     "w08d_repair_tiles/TOO_MANY_CHANGES_kernel_replaced_by_another",
 )
 
-# The exercise whose times on a GPU are bent for the verdicts on speed, which no machine gives on demand.
+# The exercise whose recorded times are changed for the verdicts on speed, because no GPU produces them on demand.
 TIMED = "w03c_transpose"
 
 
 def examples(root: Path, folder: Path) -> Iterator[tuple[Verdict, Ending]]:
-    """Every verdict with an example. folder: for patched files. Raises AssertionError where one ends otherwise."""
+    """Yield every verdict with an example. Raises AssertionError if a grading ends with another verdict.
+
+    folder: the folder for patched files.
+    """
     rejects = {reject.name: reject for reject in planted.rejects(root)}
-    yield from ((rejects[name].verdict, of_reject(rejects[name], folder)) for name in PLANTED)
+    yield from ((rejects[name].verdict, grade_reject(rejects[name], folder)) for name in PLANTED)
     item = registry.find("vector_add", root)
     trees: dict[Verdict, Tree] = {Verdict.NOT_STARTED: "phases", Verdict.PASSED: "solutions"}
     for verdict, tree in trees.items():
-        yield verdict, _graded(item, item.submission(tree), verdict, f"the file of {tree}/ as it comes")
-    missing = re.sub(r"\S*/python", "python", packages.missing("triton"))
-    yield Verdict.UNAVAILABLE, _told(item, "Triton was not installed", Verdict.UNAVAILABLE, missing)
-    yield from _bent(root)
+        yield verdict, _grade(item, item.submission(tree), verdict, f"the file of {tree}/ as it comes")
+    missing_package = re.sub(r"\S*/python", "python", packages.missing("triton"))
+    yield Verdict.UNAVAILABLE, _make_ending(item, "Triton was not installed", Verdict.UNAVAILABLE, missing_package)
+    yield from _bent_measurements(root)
 
 
-def of_reject(reject: Planted, folder: Path) -> Ending:
-    """What the grader says of one. folder: for patched files. Raises AssertionError where it ends otherwise."""
-    wrong = re.sub(r"^(\w\d+, )?(an accident[\w ]*: |\w\d+: )?", "", " ".join(reject.why.split()), flags=re.IGNORECASE)
-    wrong = re.sub(r"( \([^()]*\))?\.?$", "", wrong)  # where it was seen first
-    return _graded(registry.find(reject.exercise, reject.root), reject.submission(folder), reject.verdict, wrong)
+def grade_reject(reject: Planted, folder: Path) -> Ending:
+    """Return the grader's messages for a planted submission. Raises AssertionError if it gets another verdict.
+
+    folder: the folder for patched files.
+    """
+    description = re.sub(
+        r"^(\w\d+, )?(an accident[\w ]*: |\w\d+: )?", "", " ".join(reject.why.split()), flags=re.IGNORECASE
+    )
+    description = re.sub(r"( \([^()]*\))?\.?$", "", description)  # a trailing parenthesis cites a source
+    return _grade(registry.find(reject.exercise, reject.root), reject.submission(folder), reject.verdict, description)
 
 
-def _graded(item: ExerciseRef, submission: Path, verdict: Verdict, submitted: str) -> Ending:
-    """Places are told as if the learner's own file had been graded."""
+def _grade(item: ExerciseRef, submission: Path, verdict: Verdict, submitted: str) -> Ending:
+    """Grade a submission and replace its path in the messages by that of the learner's file."""
     report = grade.grade(item, submission, device="cpu", seed=SEED, brief=True)
     assert report.verdict is verdict, f"{submission}: {report.verdict.value}, {report.cause}"
     where, source = view.source_location(report, item.root)
@@ -90,30 +99,32 @@ def _graded(item: ExerciseRef, submission: Path, verdict: Verdict, submitted: st
     return Ending(item.name, submitted, own(cause), own(where), source, own(report.next_step))
 
 
-def _bent(root: Path) -> Iterator[tuple[Verdict, Ending]]:
-    """The verdicts on speed, for a recorded measurement whose times are bent."""
+def _bent_measurements(root: Path) -> Iterator[tuple[Verdict, Ending]]:
+    """Yield the verdicts on speed for a recorded measurement whose times are changed."""
     item = registry.find(TIMED, root)
-    report = next(one for machine in results.machines(root) for one in machine.timed if one.exercise == item.path_id)
+    report = next(
+        report for machine in results.machines(root) for report in machine.timed if report.exercise == item.path_id
+    )
     measured = report.measurement
     assert measured is not None
     required = registry.load(item).min_speedup
     fast = replace(measured, seconds=measured.light_seconds / 2)
-    for verdict, told, bent in (
-        (Verdict.TOO_SLOW, "half of the required speed", _at(measured, 0.5 * required, 0.01)),
-        (Verdict.INCONCLUSIVE, "a speed at the gate, in noise", _at(measured, required, 0.2)),
+    for verdict, description, changed in (
+        (Verdict.TOO_SLOW, "half of the required speed", _with_speedup(measured, 0.5 * required, 0.01)),
+        (Verdict.INCONCLUSIVE, "a speed at the gate, in noise", _with_speedup(measured, required, 0.2)),
         (
             Verdict.TOO_FAST,
             "half of the time that the bytes take",
             fast,
         ),
     ):
-        finding = measure.check_time(bent, required)
+        finding = measure.check_time(changed, required)
         assert finding is not None
         assert finding.verdict is verdict, finding
-        yield verdict, _told(item, f"a recorded measurement, bent to {told}", verdict, finding.cause)
+        yield verdict, _make_ending(item, f"a recorded measurement, bent to {description}", verdict, finding.cause)
 
 
-def _at(measured: Measurement, speedup: float, noise: float) -> Measurement:
+def _with_speedup(measured: Measurement, speedup: float, noise: float) -> Measurement:
     # The reference kernel keeps its time, so the ratio to it changes by the same factor.
     factor = speedup / measured.speedup.median
     of_reference = measured.of_reference and Interval(*(factor * ratio for ratio in astuple(measured.of_reference)))
@@ -121,7 +132,7 @@ def _at(measured: Measurement, speedup: float, noise: float) -> Measurement:
     return replace(measured, speedup=interval, of_reference=of_reference)
 
 
-def _told(item: ExerciseRef, submitted: str, verdict: Verdict, cause: str) -> Ending:
+def _make_ending(item: ExerciseRef, submitted: str, verdict: Verdict, cause: str) -> Ending:
     step = verdict.then.format(
         file=f"phases/{item.path_id}.py", name=item.name, seed=SEED, check=f"kp check {item.name}"
     )
@@ -129,11 +140,11 @@ def _told(item: ExerciseRef, submitted: str, verdict: Verdict, cause: str) -> En
 
 
 def write(root: Path) -> None:
-    """Keep the examples, in the order of the verdicts."""
+    """Write the examples in the order of the verdicts."""
     with tempfile.TemporaryDirectory() as folder:
-        found = dict(examples(root, Path(folder)))
-    kept_in_order = {verdict: found[verdict] for verdict in Verdict}
-    write_atomically(root / FILE, encode(kept_in_order, indent=1) + "\n")
+        endings = dict(examples(root, Path(folder)))
+    endings_in_order = {verdict: endings[verdict] for verdict in Verdict}
+    write_atomically(root / FILE, encode(endings_in_order, indent=1) + "\n")
 
 
 if __name__ == "__main__":

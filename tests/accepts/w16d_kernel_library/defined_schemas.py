@@ -1,4 +1,4 @@
-"""Schemas in words, torch.library.Library and impl, as C++ extensions do it; a flat layout; fixtures."""
+"""A library with schemas as strings, as C++ extensions define them, a flat layout, and tests with fixtures."""
 
 import fused_kernels
 

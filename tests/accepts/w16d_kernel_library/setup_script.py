@@ -1,4 +1,4 @@
-"""A setup.py, as older projects have it, with the metadata there; custom_op."""
+"""A library with custom_op and a setup.py that has the metadata, as in older projects."""
 
 import fused_kernels
 

@@ -1,4 +1,4 @@
-"""triton_op and wrap_triton, which torch.compile looks into, in a src layout; tests for unittest."""
+"""A library with triton_op and wrap_triton, which torch.compile inspects, in a src layout, and tests for unittest."""
 
 import fused_kernels
 

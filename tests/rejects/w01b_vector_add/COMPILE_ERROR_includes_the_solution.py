@@ -1,4 +1,4 @@
-"""S2: the reference kernel is included by the compiler, which does not find it: what is graded is a copy elsewhere."""
+"""S2: the kernel includes the solution, which the compiler does not find next to the copy that is graded."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""For unittest, which pytest runs too."""
+"""Test the library with unittest, which pytest runs, too."""
 
 import unittest
 
@@ -8,41 +8,48 @@ from fused_kernels import add_rmsnorm, swiglu
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def formula(x, residual, weight):
+def reference_norm(x, residual, weight):
     h = x + residual
     return h / (h * h).mean(1, keepdim=True).add(1e-6).sqrt() * weight, h
 
 
-def gated(gate_up):
+def reference_swiglu(gate_up):
     gate, up = gate_up.chunk(2, 1)
     return gate * torch.sigmoid(gate) * up
 
 
-def gradients(function, *given):
-    leaves = [one.detach().requires_grad_() for one in given]
-    made = function(*leaves)
-    made = made if isinstance(made, tuple) else (made,)
-    loss = sum((one * torch.arange(one.numel(), device=one.device).view(one.shape).cos()).sum() for one in made)
-    return *made, *torch.autograd.grad(loss, leaves)
+def outputs_and_gradients(function, *inputs):
+    leaves = [tensor.detach().requires_grad_() for tensor in inputs]
+    outputs = function(*leaves)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    loss = sum(
+        (tensor * torch.arange(tensor.numel(), device=tensor.device).view(tensor.shape).cos()).sum()
+        for tensor in outputs
+    )
+    return *outputs, *torch.autograd.grad(loss, leaves)
 
 
-def same(function, other, *given):
-    for one, due in zip(gradients(function, *given), gradients(other, *(x.double() for x in given)), strict=True):
-        torch.testing.assert_close(one.double(), due, rtol=1e-4, atol=1e-4)
+def assert_equal(function, reference, *inputs):
+    for actual, expected in zip(
+        outputs_and_gradients(function, *inputs),
+        outputs_and_gradients(reference, *(tensor.double() for tensor in inputs)),
+        strict=True,
+    ):
+        torch.testing.assert_close(actual.double(), expected, rtol=1e-4, atol=1e-4)
 
 
 class Values(unittest.TestCase):
     def test_values_and_gradients(self):
         x, residual = torch.randn(2, 5, 94).to(DEVICE)
         weight = torch.randn(94).to(DEVICE)
-        same(add_rmsnorm, formula, x, residual, weight)
-        same(swiglu, gated, x)
+        assert_equal(add_rmsnorm, reference_norm, x, residual, weight)
+        assert_equal(swiglu, reference_swiglu, x)
 
     def test_transposed(self):
         x, residual = torch.randn(2, 94, 5).to(DEVICE).mT
         weight = torch.randn(94).to(DEVICE)
-        same(add_rmsnorm, formula, x, residual, weight)
-        same(swiglu, gated, x)
+        assert_equal(add_rmsnorm, reference_norm, x, residual, weight)
+        assert_equal(swiglu, reference_swiglu, x)
 
 
 class Refused(unittest.TestCase):

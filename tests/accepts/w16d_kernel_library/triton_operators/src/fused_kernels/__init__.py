@@ -27,14 +27,14 @@ def norm_backward_kernel(dx, partial, dy, dh, h, weight, rows, columns, eps, BLO
     for row in range(tl.program_id(0), rows, tl.num_programs(0)):
         at = tl.cast(row, tl.int64) * columns + column
         value = tl.load(h + at, mask=mask, other=0.0).to(tl.float32)
-        given = tl.load(dy + at, mask=mask, other=0.0).to(tl.float32)
+        dy_row = tl.load(dy + at, mask=mask, other=0.0).to(tl.float32)
         rstd = 1 / tl.sqrt(tl.sum(value * value, axis=0) / columns + eps)
         xhat = value * rstd
-        g = given * gain
+        g = dy_row * gain
         through = (g - xhat * (tl.sum(g * xhat, axis=0) / columns)) * rstd
         past = tl.load(dh + at, mask=mask, other=0.0).to(tl.float32)
         tl.store(dx + at, (through + past).to(dx.dtype.element_ty), mask=mask)
-        total += given * xhat
+        total += dy_row * xhat
     tl.store(partial + tl.program_id(0) * columns + column, total, mask=mask)
 
 
@@ -62,11 +62,11 @@ def gate_backward_kernel(dgate_up, gate_up, dact, n, hidden, BLOCK: tl.constexpr
     place = at // hidden * (2 * hidden) + at % hidden
     gate = tl.load(gate_up + place, mask=at < n, other=0.0).to(tl.float32)
     up = tl.load(gate_up + place + hidden, mask=at < n, other=0.0).to(tl.float32)
-    given = tl.load(dact + at, mask=at < n, other=0.0).to(tl.float32)
+    dact_block = tl.load(dact + at, mask=at < n, other=0.0).to(tl.float32)
     s = 1 / (1 + tl.exp(-gate))
-    dgate = given * up * s * (1 + gate * (1 - s))
+    dgate = dact_block * up * s * (1 + gate * (1 - s))
     tl.store(dgate_up + place, dgate.to(dgate_up.dtype.element_ty), mask=at < n)
-    tl.store(dgate_up + place + hidden, (given * gate * s).to(dgate_up.dtype.element_ty), mask=at < n)
+    tl.store(dgate_up + place + hidden, (dact_block * gate * s).to(dgate_up.dtype.element_ty), mask=at < n)
 
 
 def block(columns):
