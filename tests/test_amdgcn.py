@@ -1,4 +1,4 @@
-"""The facts about AMD assembly agree with the comments of LLVM, and with what the kernels move."""
+"""Test the facts about AMD assembly against LLVM's comments and the bytes that the kernels move."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def kernels() -> Any:
 
 @pytest.mark.parametrize("columns", [32, 128])
 def test_waves_per_simd_are_llvms_occupancy(columns: int) -> None:
-    """LLVM writes the same number into a comment, which the exercise's files lack."""
+    """LLVM writes the occupancy into a comment, which the exercise's files omit."""
     recorded = kernels()
     types = dict.fromkeys(("x", "y", "out"), "*fp16") | {"out": "*fp32", "K": "i32"}
     types |= dict.fromkeys(("R", "C", "B"), "constexpr")
@@ -90,7 +90,7 @@ def test_registers_and_lds_limit_workgroups(registers: int, shared: int, expecte
     assert amdgcn.of(re.sub(r"shared = \d+", f"shared = {shared}", text))["workgroups"] == expected
 
 
-def test_recordings_are_complete_and_have_no_places() -> None:
+def test_recordings_are_complete_and_contain_no_source_locations() -> None:
     names = {f"{kernel}{number}.s.gz" for kernel in amdgcn_facts.KERNELS for number in range(amdgcn_facts.VARIANTS)}
     assert {path.name for path in (TRACES / "amdgcn").iterdir()} == names
     for name in names:

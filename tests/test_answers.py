@@ -1,4 +1,4 @@
-"""The answers that notebooks do not measure, against values worked out by hand."""
+"""Test the answers that notebooks do not measure against values computed by hand."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ def test_littles_law() -> None:
     assert answers.bytes_per_thread(4e12, 0.5e-6, 250_000) == pytest.approx(4)
 
 
-def test_a_product_is_compute_bound_from_the_ridge_on() -> None:
+def test_a_gemm_is_compute_bound_from_the_ridge_on() -> None:
     assert answers.product_intensity(12) == 2
     assert answers.compute_bound_from(2) == 12
     assert answers.compute_bound_from(2.01) == 13
 
 
-def test_what_tiles_and_outputs_per_thread_save() -> None:
+def test_savings_of_tiles_and_outputs_per_thread() -> None:
     assert answers.product_bytes(64, 8) == 2 * 64 * 64 * 8 * 4 + 64 * 64 * 4  # a row of 8 tiles, twice, per output
     assert [answers.reads_per_multiply_add(side) for side in (1, 4, 8)] == [2, 0.5, 0.25]
     assert answers.share_of_peak(2) == 1 / 8
 
 
 @pytest.mark.parametrize(("n", "work"), [(32, 1), (16, 8), (33, (64 / 33) ** 3)])
-def test_whole_tiles_do_more_work_than_there_is(n: int, work: float) -> None:
+def test_partial_tiles_cost_the_work_of_full_tiles(n: int, work: float) -> None:
     assert answers.padded_work(n, 32) == pytest.approx(work)
 
 
@@ -34,11 +34,11 @@ def test_a_block_is_the_next_power_of_two(columns: int, share: float) -> None:
     assert answers.masked_share(columns) == pytest.approx(share)
 
 
-def test_a_row_is_dealt_out_to_all_threads() -> None:
+def test_a_row_is_distributed_to_all_threads() -> None:
     assert answers.values_per_thread(1024, 4) == 8
 
 
-def test_fusing_pays_until_computing_again_costs_what_it_saves() -> None:
+def test_fusion_pays_until_recomputation_costs_more() -> None:
     limit = answers.break_even(3, 4e12, 60e12)
     assert limit == pytest.approx(120)
     assert answers.fused_gain(limit, 3, 4e12, 60e12) == pytest.approx(1)
@@ -54,7 +54,7 @@ def test_tiles_of_a_wave() -> None:
     assert answers.tail_share(133, 132) == pytest.approx(133 / 264)
 
 
-def test_a_part_of_a_step_that_gets_faster() -> None:
+def test_amdahls_law_of_a_training_step() -> None:
     assert answers.time_after(100, 12, 4) == 91
 
 

@@ -1,4 +1,4 @@
-"""What ptxas and nvdisasm say of a kernel, and which source line they say it of."""
+"""Test the reports of ptxas and nvdisasm about a kernel, and their mapping to source lines."""
 
 from __future__ import annotations
 
@@ -38,57 +38,60 @@ __global__ void k(const float* a, float* out, int n) {
 """
 
 
-def compiled(source: str) -> tuple[list[Instruction], Assembled, tuple[Instruction, ...]]:
-    """PTX, what ptxas says, and SASS of the kernel k."""
+def compile_k(source: str) -> tuple[list[Instruction], Assembled, tuple[Instruction, ...]]:
+    """Return the PTX, the report of ptxas, and the SASS of the kernel k."""
     binary = compile_kernel(source, "k.cu", "k", "compute_80")
     code = assembled(binary.ptx, binary.mangled)
     assert code is not None
     return ptx_of(binary.ptx, binary.mangled, "k.cu"), code, sass_of(code.cubin, binary.mangled, "k.cu")
 
 
-def opcodes(instructions: Sequence[Instruction], line: int) -> list[str]:
-    return [one.text.split()[0] for one in instructions if one.line == line]
+def find_opcodes(instructions: Sequence[Instruction], line: int) -> list[str]:
+    return [instruction.text.split()[0] for instruction in instructions if instruction.line == line]
 
 
-def test_an_instruction_stands_at_the_line_that_it_is_for() -> None:
-    front, code, back = compiled(SOURCE)
-    assert opcodes(front, 3) == ["add.f32"] * 4
-    assert Counter(opcodes(front, 7))["ld.global.v4.f32"] == 1
-    assert opcodes(back, 3) == ["FADD"] * 4
-    assert {"LDG.E.128", "STG.E.128"} <= set(opcodes(back, 7))
+def test_instructions_are_mapped_to_their_source_lines() -> None:
+    front, code, back = compile_k(SOURCE)
+    assert find_opcodes(front, 3) == ["add.f32"] * 4
+    assert Counter(find_opcodes(front, 7))["ld.global.v4.f32"] == 1
+    assert find_opcodes(back, 3) == ["FADD"] * 4
+    assert {"LDG.E.128", "STG.E.128"} <= set(find_opcodes(back, 7))
     assert code.stack == code.spill_stores == code.spill_loads == 0
     assert not code.uses_local_memory
 
 
-def test_the_subroutine_of_a_division_is_of_no_line() -> None:
-    _, _, back = compiled(SOURCE)
-    assert any(name.startswith("CALL") for name in opcodes(back, 6))
-    assert len(opcodes(back, 0)) > 50
-    assert back[-1].text.startswith("RET"), "what pads the end is left out"
+def test_the_subroutine_of_a_division_has_no_line() -> None:
+    _, _, back = compile_k(SOURCE)
+    assert any(name.startswith("CALL") for name in find_opcodes(back, 6))
+    assert len(find_opcodes(back, 0)) > 50
+    assert back[-1].text.startswith("RET"), "the NOPs that pad the end must be left out"
 
 
-def test_an_array_that_is_indexed_lies_in_local_memory() -> None:
-    _, code, back = compiled(LOCAL)
+def test_a_dynamically_indexed_array_is_in_local_memory() -> None:
+    _, code, back = compile_k(LOCAL)
+    # 64 floats take 256 bytes. Registers cannot be indexed, so ptxas puts the array on the stack.
     assert (code.stack, code.uses_local_memory) == (256, True)
-    assert "STL" in opcodes(back, 6)
+    assert "STL" in find_opcodes(back, 6)
 
 
 @pytest.mark.parametrize(("kind", "bits"), [("unsigned", "32"), ("int", "32"), ("long long", "64")])
-def test_a_division_counts_as_about_what_ptxas_makes_of_it(kind: str, bits: str) -> None:
-    """In PTX a 64-bit one stands beside a 32-bit one, which is taken where both numbers are small."""
+def test_the_cost_of_a_division_is_close_to_its_sass(kind: str, bits: str) -> None:
+    """A 64-bit division compiles to both a 64-bit and a 32-bit version, which serves small operands."""
     lengths = {}
     for operator in "+/":
-        _, _, back = compiled(f"__global__ void k(const {kind}* a, {kind}* out) {{ out[0] = a[0] {operator} a[1]; }}")
+        _, _, back = compile_k(f"__global__ void k(const {kind}* a, {kind}* out) {{ out[0] = a[0] {operator} a[1]; }}")
         lengths[operator] = len(back)
     expected = DIVISION["32"] + (DIVISION["64"] if bits == "64" else 0)
     assert lengths["/"] - lengths["+"] == pytest.approx(expected, rel=0.35)
 
 
-def test_another_kernel_of_the_file_is_not_told() -> None:
-    _, alone, back = compiled(SOURCE)
-    _, beside, same = compiled(SOURCE + LOCAL.replace("void k(", "void other("))
-    assert (beside.stack, beside.registers) == (0, alone.registers)
-    assert [one.text for one in same if "L_x" not in one.text] == [one.text for one in back if "L_x" not in one.text]
+def test_other_kernels_of_the_file_are_ignored() -> None:
+    _, alone, back = compile_k(SOURCE)
+    _, code_of_two, back_of_two = compile_k(SOURCE + LOCAL.replace("void k(", "void other("))
+    assert (code_of_two.stack, code_of_two.registers) == (0, alone.registers)
+    assert [instruction.text for instruction in back_of_two if "L_x" not in instruction.text] == [
+        instruction.text for instruction in back if "L_x" not in instruction.text
+    ]
 
 
 def test_ptx_that_ptxas_refuses_is_not_assembled() -> None:
@@ -97,8 +100,9 @@ def test_ptx_that_ptxas_refuses_is_not_assembled() -> None:
     assert ptx_of("", "k", "k.cu") == []
 
 
-class Launched:
-    kernel, file = "k", "k.cu"
+class LaunchOfK:
+    kernel = "k"
+    file = "k.cu"
     ptx = """.version 8.0
 .target sm_80
 .visible .entry k(
@@ -119,19 +123,23 @@ $L__BB0_1:
 """
 
 
-def test_a_line_without_a_number_goes_on_and_a_header_is_the_line_that_calls_it() -> None:
-    found = assembly.of_launch(Launched(), "\n\nfirst\nsecond\n")
-    assert [(one.number, one.text, tuple(one.ptx)) for one in found.lines if one.ptx] == [
+def test_line_0_continues_a_line_and_a_header_maps_to_its_call() -> None:
+    listing = assembly.of_launch(LaunchOfK(), "\n\nfirst\nsecond\n")
+    assert [
+        (compiled_line.number, compiled_line.text, tuple(compiled_line.ptx))
+        for compiled_line in listing.lines
+        if compiled_line.ptx
+    ] == [
         (3, "first", ("ld.param.u64 %rd1, [param_0]", "add.s64 %rd2, %rd1, 4")),
         (4, "second", ("ret",)),
     ]
-    assert found.summary.startswith("3 PTX instructions; no SASS"), "ptxas knows no $L0"
+    assert listing.summary.startswith("3 PTX instructions; no SASS"), "ptxas rejects the undefined $L0"
 
 
-def test_the_map_is_a_table_of_80_columns_and_a_page(capsys: pytest.CaptureFixture[str]) -> None:
-    Console(width=80).print(assembly.table(assembly.of_launch(Launched(), "\n\nfirst\nsecond\n")))
-    shown = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    assert shown[3:] == [
+def test_the_listing_is_a_table_of_80_columns_and_a_page(capsys: pytest.CaptureFixture[str]) -> None:
+    Console(width=80).print(assembly.table(assembly.of_launch(LaunchOfK(), "\n\nfirst\nsecond\n")))
+    printed_lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert printed_lines[3:] == [
         "3  first",
         "  ld.param.u64 %rd1, [param_0]",
         "  add.s64 %rd2, %rd1, 4",
@@ -139,19 +147,21 @@ def test_the_map_is_a_table_of_80_columns_and_a_page(capsys: pytest.CaptureFixtu
         "4  second",
         "  ret",
     ]
-    found = assembly.of_launch(Launched(), "\n\na < b;\nsecond\n")
-    html = templates.render("assembly.html", found=found, texts=[Markup.escape("a < b;"), "second"])
+    listing = assembly.of_launch(LaunchOfK(), "\n\na < b;\nsecond\n")
+    html = templates.render("assembly.html", found=listing, texts=[Markup.escape("a < b;"), "second"])
     assert "a &lt; b;" in html
     assert html.index("a &lt; b;") < html.index("ld.param.u64 %rd1, [param_0]") < html.index("second")
 
 
-def test_profile_shows_it_for_an_exercise(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profile_shows_the_assembly_of_an_exercise(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert _status(["profile", "ptx", "--tree", "solutions", "--sass"]) == 0
-    told = capsys.readouterr().out
-    assert re.search(r"^  ld\.global\.nc\.v4\.f32 .*  LDG\.E\.128\.CONSTANT ", told, re.MULTILINE)
-    assert "0 bytes stack frame" in " ".join(told.split())
-    assert max(map(len, told.splitlines()[1:])) <= 80
+    output = capsys.readouterr().out
+    assert re.search(r"^  ld\.global\.nc\.v4\.f32 .*  LDG\.E\.128\.CONSTANT ", output, re.MULTILINE)
+    assert "0 bytes stack frame" in " ".join(output.split())
+    assert max(map(len, output.splitlines()[1:])) <= 80
     assert _status(["profile", "--sass", "--record", "a.py"]) == 2
     assert "--sass goes with NAME alone" in capsys.readouterr().err
 
@@ -163,17 +173,19 @@ def test_a_long_line_says_how_much_is_left_out() -> None:
     assert len(line.rows) == assembly.MAX_INSTRUCTIONS_PER_LINE
 
 
-def test_inline_assembly_of_several_lines_stands_at_the_line_of_its_statement() -> None:
-    """Triton writes a masked load as five lines of it, and LLVM gives each of them a line of the source."""
+def test_inline_assembly_maps_to_the_line_of_its_statement() -> None:
+    """Triton writes a masked load as five lines of inline PTX, and LLVM gives each its own line number."""
     ptx = compile_kernel(SOURCE, "k.cu", "k", "compute_80").ptx
-    place = re.search(r"\n(\t\.loc\s+(\d+)\s+7 .*?\n)", ptx)
-    assert place is not None
-    drifting = f"// begin inline asm\n\t.loc {place[2]} 3 1\n\tbar.sync 0;\n\t// end inline asm\n"
-    ptx = ptx.replace(place[1], place[1] + drifting, 1)
+    location = re.search(r"\n(\t\.loc\s+(\d+)\s+7 .*?\n)", ptx)
+    assert location is not None
+    inline_assembly = f"// begin inline asm\n\t.loc {location[2]} 3 1\n\tbar.sync 0;\n\t// end inline asm\n"
+    ptx = ptx.replace(location[1], location[1] + inline_assembly, 1)
     kernel = re.search(r"\.entry (\w+)", ptx)
     code = assembled(ptx, kernel[1]) if kernel else None
     assert code is not None
     assert kernel is not None
-    (front,) = [one for one in ptx_of(ptx, kernel[1], "k.cu") if one.text.startswith("bar")]
-    (back,) = [one for one in sass_of(code.cubin, kernel[1], "k.cu") if one.text.startswith("BAR")]
+    (front,) = [instruction for instruction in ptx_of(ptx, kernel[1], "k.cu") if instruction.text.startswith("bar")]
+    (back,) = [
+        instruction for instruction in sass_of(code.cubin, kernel[1], "k.cu") if instruction.text.startswith("BAR")
+    ]
     assert (front.line, back.line) == (7, 7)

@@ -1,4 +1,4 @@
-"""docs/attacks.md: its table is that of the planted submissions."""
+"""Test that the table of docs/attacks.md agrees with the planted submissions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.test_rejects import ROWS
 
 
 def test_the_table_of_attacks_is_current() -> None:
-    """After a change of the planted submissions: python -m tests.write_attacks."""
+    """After a change of the planted submissions, run python -m tests.write_attacks."""
     text = write_attacks.FILE.read_text(encoding="utf-8")
     assert write_attacks.regenerate(text) == text
 

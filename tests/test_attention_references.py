@@ -84,7 +84,7 @@ def test_sequences_of_a_decode_step_are_computed_in_parts(monkeypatch: pytest.Mo
 
 
 class OperatorCount(TorchDispatchMode):
-    """Counts the operators of PyTorch that are called. On a GPU, half of them launch a kernel; the others are views."""
+    """Count the calls of PyTorch's operators. On a GPU, half of them launch a kernel; the others are views."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""benchmarks/blackwell.py on the PTX machine: it finds there what the machine assumes, and what it does not."""
+"""Test benchmarks/blackwell.py on the PTX machine: it must find the machine's assumptions, and differences to them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_the_alignment_of_sums_is_found(name: str, bits: list[int]) -> None:
 @pytest.mark.parametrize("of_b", [False, True])
 def test_the_place_of_each_scale_factor_is_found(of_b: bool) -> None:
     rows = 64 if of_b else 128
-    found = blackwell.record_scale_places(blackwell.run_on_machine, replace(NVFP4, n=64), of_b)
-    assert found == [[row % 32, row // 32, block] for block in range(4) for row in range(rows)]
+    places = blackwell.record_scale_places(blackwell.run_on_machine, replace(NVFP4, n=64), of_b)
+    assert places == [[row % 32, row // 32, block] for block in range(4) for row in range(rows)]
 
 
 def test_an_accumulator_in_float16_clears_upper_halves() -> None:
@@ -36,8 +36,8 @@ def test_an_accumulator_in_float16_clears_upper_halves() -> None:
     assert recorded == {"differing": 0, "elements": 128 * 32, "upper halves": [0]}
 
 
-def test_what_differs_is_counted() -> None:
-    """On a GPU that rounds its sums otherwise."""
+def test_differences_are_counted() -> None:
+    """A GPU that rounds its sums differently must be reported, here imitated by changed outputs."""
 
     def run(text: str, arrays: Sequence[Any], numbers: Sequence[int]) -> None:
         blackwell.run_on_machine(text, arrays, numbers)

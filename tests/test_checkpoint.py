@@ -1,4 +1,4 @@
-"""The exam: what the learner sees, what counts, and what a certificate is worth."""
+"""Test the exam: its sheet, its score, and the verification of its certificates."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ ADA = "Ada Lovelace"
 
 @pytest.fixture
 def exam(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> Exam:
-    """The exam of a phase of one exercise, which is passed."""
+    """Return the exam of a phase whose single exercise is solved."""
     (doubling.root / "checks" / "1_architecture" / "checkpoint.py").write_text(EXAM)
     (doubling.root / "checks" / "1_architecture" / "checkpoint.md").write_text(QUESTIONS)
     doubling.stub.write_text(RIGHT)
@@ -107,36 +107,36 @@ def exam(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> Exam:
 
 @pytest.fixture
 def graded(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Replaces grading by reports with the given fields, and with the given verdict for the deliverable."""
+    """Replace the grader: reports get the requested fields, and the deliverable gets the requested verdict."""
 
-    def become(delivered: Verdict, **fields: object) -> None:
-        def fake(item: ExerciseRef, submission: Path, *, seed: int | None, **_: object) -> Report:
+    def set_outcome(delivered: Verdict, **fields: object) -> None:
+        def fake_grade(item: ExerciseRef, submission: Path, *, seed: int | None, **_: object) -> Report:
             report = Report(item.path_id, item.title, str(submission), "GPU", seed or 0, Verdict.PASSED, stars=3)
             return dataclasses.replace(report, **({"verdict": delivered} if ":" in item.path_id else fields))
 
-        monkeypatch.setattr(grade, "grade", fake)
+        monkeypatch.setattr(grade, "grade", fake_grade)
 
-    become(Verdict.PASSED)
-    return become
+    set_outcome(Verdict.PASSED)
+    return set_outcome
 
 
 def solve(sheet: Sheet) -> None:
-    """Hand in the deliverable that the name asks for."""
+    """Hand in a correct solution of the deliverable's variant that the learner's name selects."""
     by = sheet.paper.variant.name.partition("_")[2]
     sheet.path.with_name("deliverable.py").write_text(f"def double(x):\n    return {by} * x\n")
 
 
 def fill(exam: Exam, colour: str = "green", threads: str = "right", one: str = "1", essay: str = ESSAY) -> Sheet:
-    """A sheet with these answers and a deliverable."""
+    """Return a sheet with these answers, next to a solved deliverable."""
     sheet = Sheet(exam, exam.folder / ANSWERS, ADA)
     solve(sheet)
-    asked = {question.key: question for question in sheet.paper.questions}
-    letters = {choice: letter for letter, choice in asked["colour"].lettered}
-    answer = asked["threads"].answer
+    questions_by_key = {question.key: question for question in sheet.paper.questions}
+    letters = {choice: letter for letter, choice in questions_by_key["colour"].lettered}
+    answer = questions_by_key["threads"].answer
     assert isinstance(answer, NumericAnswer)
-    sheet.answer(asked["colour"], letters.get(colour, colour))
-    sheet.answer(asked["threads"], f"{answer.correct:g}" if threads == "right" else threads)
-    sheet.answer(asked["one"], one)
+    sheet.answer(questions_by_key["colour"], letters.get(colour, colour))
+    sheet.answer(questions_by_key["threads"], f"{answer.correct:g}" if threads == "right" else threads)
+    sheet.answer(questions_by_key["one"], one)
     sheet._table("written")["essay"] = essay
     sheet.save()
     return Sheet(exam, sheet.path)
@@ -155,26 +155,27 @@ def test_the_sheet_has_every_question_and_no_answer(exam: Exam) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_a_name_draws_the_paper_and_stays_the_same_paper(exam: Exam) -> None:
+def test_a_name_determines_the_paper(exam: Exam) -> None:
     papers = [exam.paper(f"learner {number}") for number in range(40)]
     assert len({paper.variant.name for paper in papers}) == 3
     assert len({paper.questions[0].choices for paper in papers}) > 8
     assert len({paper.questions[1].ask for paper in papers}) > 10
     assert {frozenset(paper.questions[0].choices) for paper in papers} == {frozenset(("red", "green", "blue", "grey"))}
-    ada, again = exam.paper(ADA), exam.paper("  ada\tLOVELACE ")
-    assert (ada.questions, ada.variant) == (again.questions, again.variant)
-    assert again.name == "ada LOVELACE"
+    ada = exam.paper(ADA)
+    respelled = exam.paper("  ada\tLOVELACE ")
+    assert (ada.questions, ada.variant) == (respelled.questions, respelled.variant)
+    assert respelled.name == "ada LOVELACE"
 
 
 @pytest.mark.parametrize("name", ["Ada  Lovelace!", "Adá-Lövelace", "Lovelace, Ada", "Ada Ada Lovelace"])
-def test_no_spelling_of_a_name_draws_another_paper(exam: Exam, name: str) -> None:
-    """For whoever marks a class could not say which of them is the learner's."""
+def test_spellings_of_a_name_share_one_paper(exam: Exam, name: str) -> None:
+    """A teacher who grades a class must not have to guess which of several papers belongs to a learner."""
     assert exam.paper(name).seed == exam.paper(ADA).seed
     assert exam.paper(name).seed != exam.paper("Ada").seed
 
 
 @pytest.mark.parametrize("name", ["", "  ", "...", "_", "x" * 101, "Ada\x1b[2J", "Ada\u202e"])
-def test_what_is_no_name_is_refused(exam: Exam, name: str) -> None:
+def test_an_invalid_name_is_refused(exam: Exam, name: str) -> None:
     with pytest.raises(ExamError, match="a name has 1 to 100 printable characters, and letters among them"):
         exam.paper(name)
 
@@ -198,25 +199,25 @@ def test_what_is_no_name_is_refused(exam: Exam, name: str) -> None:
         ("", None),
     ],
 )
-def test_numbers_are_taken_within_their_tolerance(text: str, right: bool | None) -> None:
+def test_numeric_answers_are_accepted_within_their_tolerance(text: str, right: bool | None) -> None:
     assert NumericAnswer(1024, 0.1).is_correct(text) is right
 
 
 @pytest.mark.parametrize(
     ("text", "slip"), [("2", True), ("2e6", True), ("1.953", True), ("2000", False), ("0", False), ("3e6", False)]
 )
-def test_a_slip_of_the_unit_is_named(text: str, slip: bool) -> None:
+def test_an_answer_in_another_unit_is_recognized(text: str, slip: bool) -> None:
     assert NumericAnswer(2000, 0.01).in_another_unit(text) is slip
 
 
 def test_a_choice_is_answered_by_its_letter_alone(exam: Exam) -> None:
-    asked = exam.paper(ADA).questions[0]
-    right = [choice == "green" for _, choice in asked.lettered]
+    question = exam.paper(ADA).questions[0]
+    right = [choice == "green" for _, choice in question.lettered]
     for form in ("{}", "{})", " {}. "):
-        assert [asked.is_correct(form.format(letter)) for letter, _ in asked.lettered] == right
-        assert [asked.is_correct(form.format(letter.upper())) for letter, _ in asked.lettered] == right
+        assert [question.is_correct(form.format(letter)) for letter, _ in question.lettered] == right
+        assert [question.is_correct(form.format(letter.upper())) for letter, _ in question.lettered] == right
     for text in ("green", "e", "ab", ""):
-        assert not asked.understands(text)
+        assert not question.understands(text)
 
 
 @pytest.mark.parametrize(
@@ -234,11 +235,11 @@ def test_a_choice_is_answered_by_its_letter_alone(exam: Exam) -> None:
         ("race " + "9" * 10_000, None),
     ],
 )
-def test_a_fault_is_its_kind_and_its_lines(text: str, right: bool | None) -> None:
+def test_a_fault_answer_names_a_kind_and_lines(text: str, right: bool | None) -> None:
     assert FaultAnswer("race", frozenset({9, 12})).is_correct(text) is right
 
 
-def test_what_the_learner_wrote_outlives_a_change_of_the_course(exam: Exam) -> None:
+def test_answers_survive_a_change_of_the_course(exam: Exam) -> None:
     sheet = fill(exam)
     sheet.path.write_text(sheet.path.read_text().replace("[answers]", "# my own note\n[answers]"))
     declaration = exam.root / "checks" / exam.phase / "checkpoint.py"
@@ -250,22 +251,22 @@ def test_what_the_learner_wrote_outlives_a_change_of_the_course(exam: Exam) -> N
     assert newer.path.read_text().count(' = ""\n') == 1
 
 
-def test_what_a_sheet_says_in_vain_is_named(exam: Exam) -> None:
+def test_ignored_entries_of_a_sheet_cause_warnings(exam: Exam) -> None:
     sheet = fill(exam, one="4,5")
     text = sheet.path.read_text().replace("colour = ", "color = ").replace("essay", "assay")
     sheet.path.write_text(text.replace("[marks]", "[marks]\nessay = [3, 0]\nother = 1"))
-    broken = Sheet(exam, sheet.path)
-    assert broken.warnings() == [
+    sheet_with_mistakes = Sheet(exam, sheet.path)
+    assert sheet_with_mistakes.warnings() == [
         "unknown key color; ignored",
         "unknown key assay; ignored",
         "marks of essay are not 2 points in the rubric's range; ignored",
         "unknown key other; ignored",
         "one: '4,5' is not a number, such as 1800 or 2^20",
     ]
-    assert broken.is_correct == {"colour": False, "threads": True, "one": False}
+    assert sheet_with_mistakes.is_correct == {"colour": False, "threads": True, "one": False}
 
 
-def test_a_folder_without_the_kernels_is_named_and_left_empty(
+def test_a_folder_without_the_kernels_is_reported_and_left_empty(
     exam: Exam, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -295,7 +296,7 @@ def test_a_folder_without_the_kernels_is_named_and_left_empty(
         "checkpoint = 1\nname = 'Ada'\na = " + "[" * 5000,
     ],
 )
-def test_a_broken_sheet_is_named_and_left_alone(exam: Exam, text: str) -> None:
+def test_a_broken_sheet_is_reported_and_not_overwritten(exam: Exam, text: str) -> None:
     content = text.encode("latin-1")
     (exam.folder / ANSWERS).write_bytes(content)
     with pytest.raises(ExamError, match=r"answers\.toml cannot be read.* fix it, or remove it to start over$"):
@@ -329,7 +330,7 @@ def test_a_sheet_belongs_to_one_name(exam: Exam) -> None:
         ({"essay": "word " * 201}, "PASSED", "PASSED", 100, ["essay has 201 words"]),
     ],
 )
-def test_score_and_what_is_missing(
+def test_score_and_missing_requirements(
     exam: Exam,
     graded: Callable[..., None],
     answers: dict[str, str],
@@ -346,34 +347,40 @@ def test_score_and_what_is_missing(
     assert result.passed is not bool(missing)
 
 
-def test_no_program_counts_the_written_answer(exam: Exam, graded: Callable[..., None]) -> None:
+def test_the_written_answer_never_changes_the_score(exam: Exam, graded: Callable[..., None]) -> None:
     sheet = fill(exam)
     unmarked = sitting.grade_exam(sheet, seed=5)
     sheet.mark(sheet.prompts[0], [2, 0])
-    own = sitting.grade_exam(sheet, seed=5)
-    taught = sitting.certify(
-        sheet, own.exercises, own.deliverable, 5, own.files, {"essay": ((1, 1), "good")}, "teacher"
+    self_marked = sitting.grade_exam(sheet, seed=5)
+    teacher_marked = sitting.certify(
+        sheet,
+        self_marked.exercises,
+        self_marked.deliverable,
+        5,
+        self_marked.files,
+        {"essay": ((1, 1), "good")},
+        "teacher",
     )
-    assert [one.score for one in (unmarked, own, taught)] == [100] * 3
-    assert [one.written_points for one in (unmarked, own, taught)] == [
+    assert [result.score for result in (unmarked, self_marked, teacher_marked)] == [100] * 3
+    assert [result.written_points for result in (unmarked, self_marked, teacher_marked)] == [
         "",
         "2 of 3 (self-assessment)",
         "2 of 3 (teacher)",
     ]
-    assert (taught.written[0].marks, taught.written[0].comment) == ((1, 1), "good")
-    assert taught.written[0].rubric[0].text == "names something, in two lines."
+    assert (teacher_marked.written[0].marks, teacher_marked.written[0].comment) == ((1, 1), "good")
+    assert teacher_marked.written[0].rubric[0].text == "names something, in two lines."
 
 
-def test_a_certificate_survives_json_and_shows_what_it_must(exam: Exam, graded: Callable[..., None]) -> None:
-    measured = Measurement(
+def test_a_certificate_survives_json_and_its_page_is_complete(exam: Exam, graded: Callable[..., None]) -> None:
+    measurement = Measurement(
         {"n": 9}, 1e-3, 2e-3, 1e-3, Interval(2.125, 2.0, 2.25), Interval(0.97, 0.96, 0.98), 8, 1, 9e-4, {}, 9, "paired"
     )
-    graded(Verdict.PASSED, measurement=measured)
+    graded(Verdict.PASSED, measurement=measurement)
     sheet = fill(exam, essay=f"{ESSAY} <script>alert(1)</script>")
     result = sitting.grade_exam(sheet, seed=5)
     assert Certificate.from_json(result.to_json()) == result
     page = certificate.render_certificate(result)
-    shown = (
+    expected_texts = (
         ADA,
         "2.125",
         "2.000 to 2.250",
@@ -390,7 +397,7 @@ def test_a_certificate_survives_json_and_shows_what_it_must(exam: Exam, graded: 
         result.digest,
         result.files[ANSWERS][:12],
     )
-    assert [part for part in shown if part not in page] == []
+    assert [part for part in expected_texts if part not in page] == []
     assert "http" not in page
     assert "<script>" not in page
 
@@ -407,32 +414,32 @@ def test_the_course_has_a_certificate_when_every_phase_is_passed(
     folder = tmp_path / "kept"
     folder.mkdir()
 
-    def course_with(other: Certificate) -> CourseCertificate | None:
-        for one in (first, other):
-            (folder / f"checkpoint{one.checkpoint}.json").write_text(one.to_json())
+    def certify_with(second_certificate: Certificate) -> CourseCertificate | None:
+        for phase_certificate in (first, second_certificate):
+            (folder / f"checkpoint{phase_certificate.checkpoint}.json").write_text(phase_certificate.to_json())
         return course.certify_course(folder, exam.root)
 
-    assert course_with(first) is None
-    passed = course_with(later)
+    assert certify_with(first) is None
+    passed = certify_with(later)
     assert passed is not None
     assert (passed.name, passed.score, passed.date) == (ADA, 95, "2999-01-02")
-    assert [one.digest for one in passed.phases] == [first.digest, later.digest]
+    assert [phase_certificate.digest for phase_certificate in passed.phases] == [first.digest, later.digest]
     page = certificate.render_course(passed)
     assert [part for part in (ADA, "95 of 100", "2 cuda", first.digest, later.digest) if part not in page] == []
-    assert course_with(dataclasses.replace(later, name="Somebody Else")) is None
-    assert course_with(dataclasses.replace(later, missing=("a question",))) is None
+    assert certify_with(dataclasses.replace(later, name="Somebody Else")) is None
+    assert certify_with(dataclasses.replace(later, missing=("a question",))) is None
     (folder / "checkpoint2.json").write_text(later.to_json().replace("91", "99", 1))
     assert course.certify_course(folder, exam.root) is None
 
 
 def test_a_certificate_holds_for_the_same_submission_only(exam: Exam, graded: Callable[..., None]) -> None:
     sheet = fill(exam)
-    old = sitting.grade_exam(sheet, seed=5)
-    assert verification.verify(sheet, old).differences == ()
+    issued = sitting.grade_exam(sheet, seed=5)
+    assert verification.verify(sheet, issued).differences == ()
     (exam.folder / "w01a_double.py").write_text(RIGHT + "#")
-    assert verification.verify(sheet, old).differences == ("w01a_double.py is not the file that was certified",)
-    other = dataclasses.replace(old, name="Grace Hopper")
-    assert "the certificate is Grace Hopper's" in verification.verify(sheet, other).differences[0]
+    assert verification.verify(sheet, issued).differences == ("w01a_double.py is not the file that was certified",)
+    renamed = dataclasses.replace(issued, name="Grace Hopper")
+    assert "the certificate is Grace Hopper's" in verification.verify(sheet, renamed).differences[0]
 
 
 def test_an_edited_certificate_is_refused(exam: Exam, graded: Callable[..., None]) -> None:
@@ -444,7 +451,7 @@ def test_an_edited_certificate_is_refused(exam: Exam, graded: Callable[..., None
 @pytest.mark.parametrize(
     "text", ["", "{}", "[]", '{"certificate": {}, "digest": ""}', '{"certificate": 1, "digest": 2}']
 )
-def test_something_else_is_no_certificate(text: str) -> None:
+def test_other_json_is_not_a_certificate(text: str) -> None:
     with pytest.raises(ExamError, match="not a certificate"):
         Certificate.from_json(text)
 
@@ -452,12 +459,12 @@ def test_something_else_is_no_certificate(text: str) -> None:
 def test_a_forged_certificate_does_not_survive_grading(exam: Exam, graded: Callable[..., None]) -> None:
     sheet = fill(exam, colour="red", one="")
     honest = sitting.grade_exam(sheet, seed=5)
-    answers = tuple(dataclasses.replace(one, right=True) for one in honest.answers)
+    answers = tuple(dataclasses.replace(answer, right=True) for answer in honest.answers)
     forged = dataclasses.replace(honest, score=100, missing=(), answers=answers, marked_by="self-assessment")
     forged = dataclasses.replace(forged, written=(dataclasses.replace(forged.written[0], marks=(2, 1)),))
     graded(Verdict.WRONG_VALUES, stars=2)
-    found = verification.verify(sheet, Certificate.from_json(forged.to_json()))
-    assert found.differences == (
+    verification_result = verification.verify(sheet, Certificate.from_json(forged.to_json()))
+    assert verification_result.differences == (
         "1_architecture/w01a_double had 3 stars and has 2",
         f"1_architecture/deliverable:{forged.twist} was PASSED and is WRONG_VALUES",
         "the answer to colour was right",
@@ -468,27 +475,27 @@ def test_a_forged_certificate_does_not_survive_grading(exam: Exam, graded: Calla
     )
 
 
-def test_what_a_forger_leaves_out_or_adds_is_told(exam: Exam, graded: Callable[..., None]) -> None:
-    """The digest is right: anybody can write one."""
+def test_verification_names_each_forged_field(exam: Exam, graded: Callable[..., None]) -> None:
+    """The digest of a forged certificate is correct, because anybody can compute one."""
     sheet = fill(exam, essay="too short")
     honest = sitting.grade_exam(sheet, seed=5)
 
-    def found(**changes: Any) -> tuple[str, ...]:
+    def find_differences(**changes: Any) -> tuple[str, ...]:
         forged = dataclasses.replace(honest, **changes)
         return verification.verify(sheet, Certificate.from_json(forged.to_json())).differences
 
-    assert found() == ()
-    (told,) = found(missing=())
-    assert told.startswith("it was passed, and is not: the written answer essay has 2 words")
-    assert found(exercises=()) == ("the exercises and the deliverable differ from the exam",)
-    assert found(phase="2_memory") == ("the exercises and the deliverable differ from the exam",)
-    assert found(answers=honest.answers[1:]) == ("the answers differ from the sheet",)
+    assert find_differences() == ()
+    (difference,) = find_differences(missing=())
+    assert difference.startswith("it was passed, and is not: the written answer essay has 2 words")
+    assert find_differences(exercises=()) == ("the exercises and the deliverable differ from the exam",)
+    assert find_differences(phase="2_memory") == ("the exercises and the deliverable differ from the exam",)
+    assert find_differences(answers=honest.answers[1:]) == ("the answers differ from the sheet",)
     easier = dataclasses.replace(honest.written[0], rubric=honest.written[0].rubric[:1])
-    assert found(written=(easier,)) == ("the written answers differ from the sheet",)
-    assert found(written=()) == ("the written answers differ from the sheet",)
+    assert find_differences(written=(easier,)) == ("the written answers differ from the sheet",)
+    assert find_differences(written=()) == ("the written answers differ from the sheet",)
 
 
-def test_what_grading_again_cannot_find_is_named(exam: Exam, graded: Callable[..., None]) -> None:
+def test_verification_lists_what_it_cannot_check(exam: Exam, graded: Callable[..., None]) -> None:
     sheet = fill(exam)
     honest = sitting.grade_exam(sheet, seed=5)
     assert verification.verify(sheet, honest).unverified == ("the date", "the machine", "times")
@@ -498,7 +505,7 @@ def test_what_grading_again_cannot_find_is_named(exam: Exam, graded: Callable[..
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """Exit status and output of kp checkpoint 1."""
+    """Return the exit status and the output of kp checkpoint 1."""
     with pytest.raises(SystemExit) as exit_:
         cli.main(["checkpoint", "1", "--device", "cpu", *arguments])
     return int(exit_.value.code or 0), capsys.readouterr().out
@@ -529,7 +536,8 @@ def test_the_exam_in_a_terminal(
     assert status == 1
     assert "no answer yet: one\n" in out
     assert "points: exercises 30/30, questions 6/20, reading 20/20, deliverable 30/30\n" in out
-    for secret in ("it is green", "32 times", "not right", "read week"):  # which answers are right is told after a pass
+    # Before a pass, the output must not reveal which answers are right.
+    for secret in ("it is green", "32 times", "not right", "read week"):
         assert secret not in out
     assert "missing: 1 of 3 questions are answered correctly, 2 are needed" in out
     assert "next: answer in phases/1_architecture/answers.toml, then kp checkpoint 1" in out
@@ -545,8 +553,12 @@ def test_the_exam_in_a_terminal(
     assert kp("--no-ask", "--mark")[0] == 2
     assert kp("--no-ask")[0] == 0
     file = exam.root / ".kernelpath" / "checkpoint1.json"
-    told = json.loads(file.read_text())["certificate"]
-    assert (told["score"], told["name"], told["marked_by"]) == (100, ADA, "self-assessment")
+    saved_certificate = json.loads(file.read_text())["certificate"]
+    assert (saved_certificate["score"], saved_certificate["name"], saved_certificate["marked_by"]) == (
+        100,
+        ADA,
+        "self-assessment",
+    )
     assert [(score.score, score.passed) for score in Progress(exam.root).scores()] == [(100, True)]
     with pytest.raises(SystemExit):
         cli.main(["checkpoint", "--device", "cpu", "--verify", str(file)])
@@ -571,11 +583,11 @@ def test_a_certificate_without_its_submission(
     assert "was changed after it was written" in capsys.readouterr().err
 
 
-def test_no_ask_asks_nothing(exam: Exam, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def asked(_: str) -> str:
-        raise AssertionError("it asks")
+def test_no_ask_never_prompts(exam: Exam, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse_prompt(_: str) -> str:
+        raise AssertionError("kp checkpoint --no-ask has prompted for an answer")
 
-    monkeypatch.setattr("click.termui.visible_prompt_func", asked)
+    monkeypatch.setattr("click.termui.visible_prompt_func", refuse_prompt)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     assert run(capsys, "--no-ask")[0] == 2
     fill(exam, one="")
@@ -586,8 +598,8 @@ def test_no_ask_asks_nothing(exam: Exam, monkeypatch: pytest.MonkeyPatch, capsys
 def test_the_questions_of_one_week(
     exam: Exam, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = exam.root / "checks" / exam.phase / "checkpoint.md"
-    asked.write_text(
+    question_file = exam.root / "checks" / exam.phase / "checkpoint.md"
+    question_file.write_text(
         QUESTIONS.replace("Week 1: colour", "Week 2: colour")
         .replace("Week 1: threads", "Week 2: threads")
         .replace("Week 1: one", "Week 1: one, section 3")
@@ -597,8 +609,8 @@ def test_the_questions_of_one_week(
     cells = [{"cell_type": "markdown", "source": ["# Week 1\n", "## 3 · The `end`\n", "of it"]}]
     notebook.write_text(json.dumps({"cells": cells}))
     fill(questions.find_exam(1, exam.root), one="")
-    typed = iter(["2", ""])
-    monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: next(typed))
+    typed_lines = iter(["2", ""])
+    monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: next(typed_lines))
     status, out = run(capsys, "--week", "1", "--ask")
     assert status == 0
     assert "question 1 of 1, week 1, one" in out
@@ -612,32 +624,32 @@ def test_the_questions_of_one_week(
     assert run(capsys, "--week", "3")[0] == 2
 
 
-def test_ctrl_c_keeps_what_was_answered_and_says_so(
+def test_ctrl_c_keeps_the_answers_and_says_so(
     exam: Exam, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sheet = fill(exam, colour="", threads="", one="")
     answers = iter(["a"])
 
-    def typed(_: str) -> str:
+    def type_answer(_: str) -> str:
         if (answer := next(answers, None)) is None:
             raise KeyboardInterrupt
         return answer
 
-    monkeypatch.setattr("click.termui.visible_prompt_func", typed)
+    monkeypatch.setattr("click.termui.visible_prompt_func", type_answer)
     status, out = run(capsys, "--ask")
     assert status == 130
     assert out.endswith("\nkept; go on with kp checkpoint 1\n")
     assert Sheet(exam, sheet.path).answer_text(sheet.paper.questions[0]) == "a"
 
 
-def test_a_phase_without_exam_is_wrong_use(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_phase_without_an_exam_is_a_usage_error(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(registry.LookupFailed, match="no checkpoint yet"):
         questions.find_exam(1, doubling.root)
     with pytest.raises(registry.LookupFailed, match="no phase 9"):
         questions.find_exam(9, doubling.root)
 
 
-def test_a_broken_exam_is_named(exam: Exam) -> None:
+def test_a_broken_exam_is_reported(exam: Exam) -> None:
     path = exam.root / "checks" / "1_architecture" / "checkpoint.py"
     path.write_text(EXAM.replace("pass_mark=0.6", "pass_mark=60"))
     with pytest.raises(DeclarationError, match=r"checkpoint\.py.*pass_mark"):
@@ -648,17 +660,17 @@ def test_the_deliverable_must_be_an_exercise_of_the_phase(exam: Exam) -> None:
     assert list(invariants.checkpoints_are_valid(exam.root)) == []
     path = exam.root / "checks" / "1_architecture" / "checkpoint.py"
     path.write_text(EXAM.replace('deliverable="double"', 'deliverable="quadruple"'))
-    assert [found.partition(": ")[2] for found in invariants.checkpoints_are_valid(exam.root)] == [
+    assert [finding.partition(": ")[2] for finding in invariants.checkpoints_are_valid(exam.root)] == [
         "its deliverable quadruple is not an exercise of the phase; name one"
     ]
     path.write_text(EXAM)
     path.with_suffix(".md").write_text(QUESTIONS.replace("Week 1: one", "Week 4: one"))
-    assert [found.partition(": ")[2] for found in invariants.checkpoints_are_valid(exam.root)] == [
+    assert [finding.partition(": ")[2] for finding in invariants.checkpoints_are_valid(exam.root)] == [
         "it has questions of week 4, which has no exercise in the exam; give them another week"
     ]
 
 
-def test_after_a_pass_wrong_answers_are_named_with_their_why(exam: Exam, capsys: pytest.CaptureFixture[str]) -> None:
+def test_after_a_pass_wrong_answers_are_explained(exam: Exam, capsys: pytest.CaptureFixture[str]) -> None:
     fill(exam, one="2")
     status, out = run(capsys, "--no-ask")
     assert status == 0
@@ -666,9 +678,9 @@ def test_after_a_pass_wrong_answers_are_named_with_their_why(exam: Exam, capsys:
     assert "it is green" not in out
 
 
-def test_one_text_answers_one_question(exam: Exam, graded: Callable[..., None]) -> None:
-    declared = exam.root / "checks" / exam.phase / "checkpoint.md"
-    declared.write_text(f"{QUESTIONS}\n{QUESTIONS[QUESTIONS.index('## Written') :].replace('essay', 'second')}")
+def test_a_text_cannot_answer_two_questions(exam: Exam, graded: Callable[..., None]) -> None:
+    question_file = exam.root / "checks" / exam.phase / "checkpoint.md"
+    question_file.write_text(f"{QUESTIONS}\n{QUESTIONS[QUESTIONS.index('## Written') :].replace('essay', 'second')}")
     sheet = fill(questions.find_exam(1, exam.root))
     sheet._table("written")["second"] = ESSAY.replace(" ", "  ").upper()
     assert sitting.grade_exam(sheet, seed=1).missing == (

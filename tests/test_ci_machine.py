@@ -1,4 +1,4 @@
-"""The simulated machine of the regression gate: its times, its limits, and the counts that its rates allow."""
+"""Test the simulated machine of the regression gate: its times, its limits, and its bounds on event counts."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ def exact_tail(trials: int, rate: Fraction, count: int) -> Fraction:
 
 @pytest.mark.parametrize("trials", [150, 300])
 @pytest.mark.parametrize("rate", [Fraction(1, 100), Fraction(1, 20)])
-def test_the_bound_is_the_least_count_that_is_rarely_exceeded(trials: int, rate: Fraction) -> None:
+def test_the_bound_is_the_smallest_count_that_is_rarely_exceeded(trials: int, rate: Fraction) -> None:
     bound = most_compatible(trials, float(rate), 1e-6)
     assert exact_tail(trials, rate, bound) <= Fraction(1, 10**6) < exact_tail(trials, rate, bound - 1)
 
 
 def _no_tensor(tensor: torch.Tensor) -> TensorRef:
-    raise AssertionError("a gate sends no tensor")
+    raise AssertionError("a regression gate must send no tensor")
 
 
 def test_the_proxy_returns_the_same_times() -> None:
-    machine, served = CiMachine("cpu", 5, CHANGES), CiMachine("cpu", 5, CHANGES)
-    device = lab_server.create_device(lab_server.describe(served))
-    send = cast(lab_client.Send, device.respond)  # which takes the messages of all devices
+    machine = CiMachine("cpu", 5, CHANGES)
+    remote_machine = CiMachine("cpu", 5, CHANGES)
+    device = lab_server.create_device(lab_server.describe(remote_machine))
+    send = cast(lab_client.Send, device.respond)  # its type admits the messages of all devices
     proxy = lab_client.create_proxy(LabPart("ci_machine", "cpu"), send, _no_tensor)
     for change, order in ((1, "ABBA"), (0, "B"), (1, "BBA" * 50)):
         assert proxy(change, order) == machine(change, order)  # type: ignore[operator]
@@ -53,7 +54,7 @@ def test_times_do_not_depend_on_how_calls_are_split() -> None:
     assert parts[:7] + parts[8:] == CiMachine("cpu", 5, CHANGES)(1, order)
 
 
-def test_the_versions_differ_by_the_ratio_alone() -> None:
+def test_the_versions_differ_only_by_the_ratio() -> None:
     old = CiMachine("cpu", 5, CHANGES)(1, "A" * CALLS_AT_MOST)
     new = CiMachine("cpu", 5, CHANGES)(1, "B" * CALLS_AT_MOST)
     assert [b / a for a, b in zip(old, new, strict=True)] == pytest.approx([1.02] * CALLS_AT_MOST)
@@ -74,7 +75,7 @@ def mean_slowdown(trouble: str, calls: range) -> float:
         ("cold", range(40, CALLS_AT_MOST), 1.0),
         ("throttling", range(CALLS_AT_MOST), 1 + 0.15 / 2),
         ("interruptions", range(CALLS_AT_MOST), 1 + 9 / 25),
-        # Of 50 calls on average, a neighbor is there for 10 and costs 35%.
+        # On average, a neighbor is active for 10 of 50 calls, and slows these by 35%.
         ("neighbors", range(100, CALLS_AT_MOST), 1 + 0.35 * 10 / 50),
     ],
 )
@@ -110,7 +111,7 @@ def test_wrong_requests_are_refused(change: int, order: str) -> None:
         CiMachine("cpu", 5, CHANGES)(change, order)
 
 
-def test_other_calls_are_no_calls_of_this_machine() -> None:
+def test_messages_of_other_devices_are_refused() -> None:
     device = lab_server.create_device(lab_server.describe(CiMachine("cpu", 5, CHANGES)))
     with pytest.raises(InvalidRequest):
         device.respond(lab_messages.Timing("clock"))

@@ -1,4 +1,4 @@
-"""The exams of a class: points, marks and certificates, whatever a folder holds."""
+"""Test the exams of a class: points, marks and certificates, whatever a folder contains."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ FORMULA = '=HYPERLINK("http://a", "b") ' + "word " * 60
 
 @pytest.fixture
 def hand_in(exam: Exam, tmp_path: Path) -> Callable[..., Sheet]:  # noqa: F811
-    """Puts an exam into a learner's folder: right, but for what is given."""
+    """Return a function that puts an exam with correct answers into a learner's folder."""
 
     def put(folder: str, name: str, essay: str = "word " * 60, place: str = "") -> Sheet:
         own = tmp_path / "class" / folder / place
         own.mkdir(parents=True)
-        (own / "w01a_double.py").write_text(RIGHT)
+        # The fixture has the same text as its stub, and an unchanged stub is not a submission.
+        (own / "w01a_double.py").write_text(f"{RIGHT}# solved\n")
         sheet = Sheet(exam, own / ANSWERS, name)
         solve(sheet)
-        for asked in sheet.paper.questions:
-            right = getattr(asked.answer, "correct")  # noqa: B009
-            sheet.answer(asked, "abcd"[right] if asked.choices else f"{right:g}")
+        for question in sheet.paper.questions:
+            correct_answer = getattr(question.answer, "correct")  # noqa: B009
+            sheet.answer(question, "abcd"[correct_answer] if question.choices else f"{correct_answer:g}")
         sheet._table("written")["essay"] = essay
         sheet.save()
         return sheet
@@ -41,7 +42,7 @@ def hand_in(exam: Exam, tmp_path: Path) -> Callable[..., Sheet]:  # noqa: F811
 
 
 def grade(capsys: pytest.CaptureFixture[str], folder: Path) -> tuple[int, str, str]:
-    """Exit status, output and errors."""
+    """Return the exit status, the output, and the errors."""
     with pytest.raises(SystemExit) as exit_:
         cli.main(["grade", str(folder), "--checkpoint", "1", "--device", "cpu", "--jobs", "1"])
     out, err = capsys.readouterr()
@@ -56,18 +57,19 @@ def rows(path: Path) -> list[dict[str, str]]:
 def test_a_class_is_graded_marked_and_certified(
     hand_in: Callable[..., Sheet], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder, out = tmp_path / "class", tmp_path / "class-grades"
+    folder = tmp_path / "class"
+    out = tmp_path / "class-grades"
     hand_in("Lovelace Ada_4711_submission", "Ada Lovelace", place="phases/1_architecture")
     grace = hand_in("hopper_grace", "Grace Hopper", essay=FORMULA)
     grace.path.with_name("deliverable.py").write_text("def double(x):\n    return 2 * x\n")
     hand_in("rené", "Rene").path.with_name("w01a_double.py").unlink()
-    status, shown, _ = grade(capsys, folder)
+    status, output, _ = grade(capsys, folder)
     assert status == 0
-    assert "1 of 3 passed" in shown
-    assert "mark the written answers in" in shown
+    assert "1 of 3 passed" in output
+    assert "mark the written answers in" in output
     points = {row["learner"]: row for row in rows(out / "checkpoint1.csv")}
-    made = [(one["passed"], one["score"], one["deliverable"], one["exercises"]) for one in points.values()]
-    assert made == [("yes", "100", "30", "30"), ("no", "70", "0", "30"), ("no", "70", "30", "0")]
+    summaries = [(row["passed"], row["score"], row["deliverable"], row["exercises"]) for row in points.values()]
+    assert summaries == [("yes", "100", "30", "30"), ("no", "70", "0", "30"), ("no", "70", "30", "0")]
     assert points["hopper_grace"]["missing"].startswith("the deliverable ends as WRONG_VALUES")
     assert points["rené"]["missing"].startswith("double ends as NOT_STARTED: nothing was handed in")
     file = out / "checkpoint1-written.csv"
@@ -79,14 +81,14 @@ def test_a_class_is_graded_marked_and_certified(
     marking[0] |= {"marks": "2 1", "comment": "very good"}
     marking[1] |= {"marks": "1 0"}
     marking[2] |= {"marks": "3 0"}
-    with file.open("w", newline="", encoding="utf-8-sig") as to:
-        writer = csv.DictWriter(to, list(marking[0]), delimiter=";")
+    with file.open("w", newline="", encoding="utf-8-sig") as csv_file:
+        writer = csv.DictWriter(csv_file, list(marking[0]), delimiter=";")
         writer.writeheader()
         writer.writerows(marking)
-    status, shown, said = grade(capsys, folder)
-    assert "rené: marks '3 0' are not like 2 1, the maximum" in " ".join(said.split())
+    status, output, errors = grade(capsys, folder)
+    assert "rené: marks '3 0' are not like 2 1, the maximum" in " ".join(errors.split())
     points = {row["learner"]: row for row in rows(out / "checkpoint1.csv")}
-    written = [(one["written"], one["of"], one["marked_by"]) for one in points.values()]
+    written = [(row["written"], row["of"], row["marked_by"]) for row in points.values()]
     assert written == [("3", "3", "teacher"), ("1", "3", "teacher"), ("", "3", "")]
     assert [row["marks"] for row in rows(file)] == ["2 1", "1 0", "3 0"]
     certificate = Certificate.from_json((out / "certificates" / "Lovelace Ada_4711_submission.json").read_text())
@@ -94,18 +96,19 @@ def test_a_class_is_graded_marked_and_certified(
     assert certificate.written[0].comment == "very good"
     assert "very good" in (out / "certificates" / "Lovelace Ada_4711_submission.html").read_text()
 
-    again = Sheet(grace.paper.exam, grace.path)
-    again._table("written")["essay"] = "other " * 60
-    again.save()
-    _, _, said = grade(capsys, folder)
-    assert "hopper_grace has changed the answer essay; mark it again" in " ".join(said.split())
+    changed_sheet = Sheet(grace.paper.exam, grace.path)
+    changed_sheet._table("written")["essay"] = "other " * 60
+    changed_sheet.save()
+    _, _, errors = grade(capsys, folder)
+    assert "hopper_grace has changed the answer essay; mark it again" in " ".join(errors.split())
     assert [row["marks"] for row in rows(file)] == ["2 1", "", "3 0"]
 
 
 def test_marks_reach_a_learner_whose_folder_looks_like_a_formula(
     hand_in: Callable[..., Sheet], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder, out = tmp_path / "class", tmp_path / "class-grades"
+    folder = tmp_path / "class"
+    out = tmp_path / "class-grades"
     hand_in("-ada lovelace", "Ada Lovelace")
     hand_in("grace", "Grace")
     grade(capsys, folder)
@@ -113,8 +116,8 @@ def test_marks_reach_a_learner_whose_folder_looks_like_a_formula(
     marking = rows(file)
     assert [row["learner"] for row in marking] == ["'-ada lovelace", "grace"]
     marking[0]["marks"] = "2 1"
-    with file.open("w", newline="", encoding="utf-8") as to:
-        writer = csv.DictWriter(to, list(marking[0]))
+    with file.open("w", newline="", encoding="utf-8") as csv_file:
+        writer = csv.DictWriter(csv_file, list(marking[0]))
         writer.writeheader()
         writer.writerows(marking)
     grade(capsys, folder)
@@ -145,7 +148,7 @@ def test_a_broken_folder_is_one_row(
     (folder / "pipe").mkdir()
     os.mkfifo(folder / "pipe" / ANSWERS)
     (folder / "folder" / ANSWERS).mkdir(parents=True)
-    status, shown, _ = grade(capsys, folder)
+    status, output, _ = grade(capsys, folder)
     assert status == 0
     points = {row["learner"]: row for row in rows(tmp_path / "class-grades" / "checkpoint1.csv")}
     assert list(points) == sorted(path.name for path in folder.iterdir())
@@ -158,7 +161,7 @@ def test_a_broken_folder_is_one_row(
         assert points[name]["missing"] == f"there is no {ANSWERS}"
     assert "[written] is not a table" in points["tables"]["missing"]
     assert points["nested"]["questions"] == "0"
-    assert "1 of 12 passed" in shown
+    assert "1 of 12 passed" in output
 
 
 def test_exercises_cannot_be_chosen_in_an_exam(tmp_path: Path, exam: Exam) -> None:  # noqa: F811

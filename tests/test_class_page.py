@@ -1,4 +1,4 @@
-"""The page of a class: who is stopped by what, in a browser and by a parser; and what is named as not graded."""
+"""Test the page of a class, in a browser and with a parser, and its list of ungraded files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VERDICTS = (Verdict.PASSED, Verdict.RACE, Verdict.WRONG_VALUES, Verdict.TOO_MANY
 
 
 def _learners() -> list[LearnerScore]:
-    """Ada passed everything, the last learner handed in nothing, and the others ended in every way."""
+    """Return the scores of Ada, who passed everything, of a learner without submissions, and of mixed learners."""
     due = datetime(2026, 10, 5, tzinfo=timezone.utc)
     grades: list[Grade] = []
     for number, name in enumerate(NAMES):
@@ -54,7 +54,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class _Page(HTMLParser):
-    """What the tests ask of the page: its elements, and its text."""
+    """A parser that collects the elements and the text of the page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class _Page(HTMLParser):
         self.text += f" {data}"
 
 
-def test_the_page_says_who_is_stopped_by_what(page: Path) -> None:
+def test_the_page_says_which_verdict_stops_each_learner(page: Path) -> None:
     text = " ".join(_Page(page.read_text()).text.split())
     vector_add = next(item for item in ITEMS if item.name == "vector_add")
     stopped = [name for name, verdict in _verdicts(vector_add.path_id) if not verdict.passed]
@@ -92,7 +92,7 @@ def _verdicts(stem: str) -> list[tuple[str, Verdict]]:
     ]
 
 
-def test_no_learner_writes_markup_and_no_verdict_tells_a_teacher_to_go_on(page: Path) -> None:
+def test_names_are_escaped_and_verdicts_address_the_teacher(page: Path) -> None:
     parsed = _Page(page.read_text())
     assert "script" not in {tag for tag, _ in parsed.elements}
     assert "\u202e" not in parsed.text
@@ -133,7 +133,7 @@ def test_the_page_fits_a_phone_and_a_screen_and_can_be_read(
     assert browser.run(first) == before, "names stay when the table is scrolled"
 
 
-def test_a_class_that_passed_everything_is_told_so() -> None:
+def test_a_class_that_passed_everything_gets_a_message() -> None:
     ada = _learners()[0]
     text = " ".join(_Page(class_page.page("x", ITEMS, [ada])).text.split())
     assert "x: 13 of 13 passed" in text
@@ -141,7 +141,7 @@ def test_a_class_that_passed_everything_is_told_so() -> None:
     assert "Not graded" not in text
 
 
-def test_whatever_is_not_graded_is_named_with_the_reason(tmp_path: Path) -> None:
+def test_ungraded_files_are_named_with_the_reason(tmp_path: Path) -> None:
     for name in ("ada", ".hidden", "empty"):
         (tmp_path / name).mkdir()
     (tmp_path / "ada" / "w01b_vector_add.py").write_text("")
@@ -161,8 +161,8 @@ def test_whatever_is_not_graded_is_named_with_the_reason(tmp_path: Path) -> None
     ]
 
 
-def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Root reads every folder, so the answer of the system is made up."""
+def test_an_unreadable_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root can read every folder, so the system's refusal is simulated."""
     (tmp_path / "ada").mkdir()
 
     def refuse(path: object) -> object:

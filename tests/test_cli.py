@@ -1,4 +1,4 @@
-"""The command line as a learner meets it: what it prints, how it exits, and what it leaves on the disk."""
+"""Test the command line: its output, its exit statuses, and the files that it leaves behind."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WRONG = "def double(x):\n    return 3 * x\n"
 
 @pytest.fixture
 def item(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> ExerciseRef:
-    """The exercise `double` with its stub, in a git checkout that is the current folder."""
+    """Return the exercise `double` with its stub, in a git checkout that is the current folder."""
     doubling.stub.write_text(STUB)
     monkeypatch.chdir(doubling.root)
     monkeypatch.setenv("COLUMNS", "80")
@@ -57,13 +57,13 @@ def item(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> ExerciseRef:
 
 @pytest.fixture
 def kp(item: ExerciseRef, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command; gives its exit status, what it printed, and its complaints."""
+    """Return a function that runs a command and returns its exit status, its output, and its errors."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as exit_:
             cli.main(arguments)
-        printed = capsys.readouterr()
-        return int(exit_.value.code or 0), printed.out, printed.err
+        captured = capsys.readouterr()
+        return int(exit_.value.code or 0), captured.out, captured.err
 
     return run
 
@@ -89,7 +89,7 @@ def test_the_bare_command_shows_the_next_exercise_and_one_step(kp: Run) -> None:
     assert next_steps(out) == ["kp watch double"]
 
 
-def test_a_newcomer_is_sent_to_the_week_before_the_first_exercise(kp: Run, item: ExerciseRef) -> None:
+def test_next_lists_the_notebooks_up_to_the_next_exercise(kp: Run, item: ExerciseRef) -> None:
     folder = item.root / "notebooks" / "1_architecture"
     folder.mkdir(parents=True)
     for name in ("week01_b", "week00_a", "week02_c"):
@@ -105,12 +105,12 @@ def test_a_newcomer_is_sent_to_the_week_before_the_first_exercise(kp: Run, item:
     assert "read  notebooks/1_architecture/week02_c.ipynb\n" in kp("next")[1]
 
 
-def test_list_marks_what_is_passed(kp: Run, item: ExerciseRef) -> None:
+def test_list_marks_passed_exercises(kp: Run, item: ExerciseRef) -> None:
     assert "✓" not in kp("list")[1]
     item.stub.write_text(RIGHT)
     assert kp("check", "double", "--device", "cpu")[0] == 0
-    listed = kp("list")[1]
-    assert [line.split()[:3] for line in listed.splitlines() if "✓" in line] == [["✓", "1", "double"]]
+    output = kp("list")[1]
+    assert [line.split()[:3] for line in output.splitlines() if "✓" in line] == [["✓", "1", "double"]]
 
 
 def test_a_stub_is_not_started(kp: Run, item: ExerciseRef) -> None:
@@ -120,7 +120,7 @@ def test_a_stub_is_not_started(kp: Run, item: ExerciseRef) -> None:
     assert len(next_steps(out)) == 1
 
 
-def test_a_wrong_answer_names_its_case_its_cause_and_its_seed(kp: Run, item: ExerciseRef) -> None:
+def test_a_failure_names_its_case_and_its_seed(kp: Run, item: ExerciseRef) -> None:
     item.stub.write_text(WRONG)
     status, out, _ = kp("check", "double", "--device", "cpu", "--seed", "7")
     assert status == 1
@@ -137,7 +137,7 @@ def test_the_source_line_is_shown_with_its_number(kp: Run, item: ExerciseRef) ->
     assert "    2 |     return x.doubled()" in out
 
 
-def test_a_pass_explains_and_is_remembered(kp: Run, item: ExerciseRef) -> None:
+def test_a_pass_shows_the_explanation_and_is_recorded(kp: Run, item: ExerciseRef) -> None:
     item.stub.write_text(RIGHT)
     status, out, _ = kp("check", "--device", "cpu")
     assert status == 0
@@ -149,21 +149,21 @@ def test_a_pass_explains_and_is_remembered(kp: Run, item: ExerciseRef) -> None:
     assert "\ndone\n" in kp("solution", "double")[1]
 
 
-def test_grading_solutions_or_another_file_is_no_progress(kp: Run, item: ExerciseRef) -> None:
+def test_grading_solutions_or_another_file_records_no_progress(kp: Run, item: ExerciseRef) -> None:
     assert kp("check", "double", "--tree", "solutions", "--device", "cpu")[0] == 0
-    other = item.root / "mine.py"
-    other.write_text(RIGHT)
-    assert kp("check", "double", "--file", str(other), "--device", "cpu")[0] == 0
+    own_file = item.root / "mine.py"
+    own_file.write_text(RIGHT)
+    assert kp("check", "double", "--file", str(own_file), "--device", "cpu")[0] == 0
     assert "0 of 1 passed" in kp("progress")[1]
     assert not (item.root / ".kernelpath" / "reports").exists()
 
 
-def test_the_last_report_is_kept_whatever_the_verdict(kp: Run, item: ExerciseRef) -> None:
+def test_the_last_report_is_saved_for_every_verdict(kp: Run, item: ExerciseRef) -> None:
     for source, verdict in ((RIGHT, "PASSED"), (WRONG, "WRONG_VALUES")):
         item.stub.write_text(source)
         kp("check", "double", "--device", "cpu")
-        kept = json.loads((item.root / ".kernelpath" / "reports" / "w01a_double.last.json").read_text())
-        assert (kept["report"]["verdict"], kept["sources"]) == (verdict, {"w01a_double.py": source})
+        saved = json.loads((item.root / ".kernelpath" / "reports" / "w01a_double.last.json").read_text())
+        assert (saved["report"]["verdict"], saved["sources"]) == (verdict, {"w01a_double.py": source})
 
 
 def test_the_next_step_grades_the_same_file_again(kp: Run, item: ExerciseRef) -> None:
@@ -178,7 +178,7 @@ def test_a_next_step_names_a_file_by_the_shortest_path(kp: Run, item: ExerciseRe
     assert next_steps(out) == ["fix mine.py, then kp check double --file mine.py --seed 5"]
 
 
-def test_json_on_stdout_is_the_whole_report_and_nothing_else(kp: Run, item: ExerciseRef) -> None:
+def test_json_on_stdout_is_the_complete_report(kp: Run, item: ExerciseRef) -> None:
     status, out, _ = kp("check", "double", "--device", "cpu", "--seed", "3", "--json", "-")
     report = Report.from_json(out)
     assert status == 1
@@ -190,17 +190,17 @@ def test_json_of_all_is_a_list_in_a_file(kp: Run, item: ExerciseRef) -> None:
     status, out, _ = kp("check", "--all", "--tree", "solutions", "--device", "cpu", "--json", str(target))
     assert status == 0
     assert "1 PASSED on " in out
-    assert [one["verdict"] for one in json.loads(target.read_text())] == ["PASSED"]
+    assert [report["verdict"] for report in json.loads(target.read_text())] == ["PASSED"]
 
 
-def test_all_ends_in_the_next_step_of_the_first_failure(kp: Run) -> None:
+def test_check_all_ends_with_the_next_step_of_the_first_failure(kp: Run) -> None:
     status, out, _ = kp("check", "--all", "--device", "cpu")
     assert status == 1
     assert next_steps(out) == ["kp check double"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected_error"),
     [
         (("check", "doubel"), "did you mean double"),
         (("hint", "zzz"), "kp list"),
@@ -213,14 +213,16 @@ def test_all_ends_in_the_next_step_of_the_first_failure(kp: Run) -> None:
         (("frobnicate",), "No such command"),
     ],
 )
-def test_wrong_use_is_status_2_and_says_what_to_do(kp: Run, arguments: tuple[str, ...], said: str) -> None:
+def test_a_usage_error_exits_with_2_and_says_what_to_do(
+    kp: Run, arguments: tuple[str, ...], expected_error: str
+) -> None:
     status, _, err = kp(*arguments)
     assert status == 2
-    assert said in " ".join(err.split())
+    assert expected_error in " ".join(err.split())
     assert "Traceback" not in err
 
 
-def test_a_name_that_matches_several_names_them(kp: Run, item: ExerciseRef) -> None:
+def test_an_ambiguous_name_lists_its_matches(kp: Run, item: ExerciseRef) -> None:
     declaration = item.declaration.read_text()
     item.declaration.with_name("w01b_double_again.py").write_text(declaration)
     status, _, err = kp("check", "doub")
@@ -228,7 +230,7 @@ def test_a_name_that_matches_several_names_them(kp: Run, item: ExerciseRef) -> N
     assert "double, double_again" in err
 
 
-def test_a_broken_declaration_is_named(kp: Run, item: ExerciseRef) -> None:
+def test_a_broken_declaration_is_reported(kp: Run, item: ExerciseRef) -> None:
     item.declaration.write_text('"""Doubling."""\nimport nothing_of_this_name\n')
     status, _, err = kp("check", "double")
     assert status == 2
@@ -236,7 +238,7 @@ def test_a_broken_declaration_is_named(kp: Run, item: ExerciseRef) -> None:
     assert "nothing_of_this_name" in err
 
 
-def test_outside_a_checkout_the_message_says_so(kp: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_fail_outside_a_checkout(kp: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_root() -> Path:
         raise registry.LookupFailed("this is not a kernelpath checkout")
 
@@ -244,7 +246,7 @@ def test_outside_a_checkout_the_message_says_so(kp: Run, monkeypatch: pytest.Mon
     assert kp("list")[0] == 2
 
 
-def test_our_own_fault_is_one_line_and_a_file(kp: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_is_one_line_and_a_crash_file(kp: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> Report:
         raise ZeroDivisionError("deep inside")
 
@@ -265,11 +267,11 @@ def test_a_command_without_its_extra_says_what_to_install(kp: Run, monkeypatch: 
     message = " ".join(err.split())
     assert status == 2
     assert "matplotlib is not installed: " in message
-    assert "'nbconvert>=7'" in message, "the rest of the extra"
+    assert "'nbconvert>=7'" in message, "the whole extra must be named, not just the missing package"
     assert "report" not in message
 
 
-def test_hints_come_one_by_one_and_are_remembered(kp: Run) -> None:
+def test_hints_are_shown_one_by_one_and_counted(kp: Run) -> None:
     assert [kp("hint", *name)[1].splitlines()[:-2] for name in (["double"], [], ["double"], ["double"])] == [
         ["hint 1 of 3: a"],
         ["hint 2 of 3: b"],
@@ -285,16 +287,16 @@ def test_hints_after_a_pass_are_shown_and_not_counted(kp: Run, item: ExerciseRef
     kp("hint", "double")
     item.stub.write_text(RIGHT)
     assert kp("check", "double", "--device", "cpu")[0] == 0
-    shown = [kp("hint", "double", *level)[1] for level in ((), ("3",))]
-    assert [re.findall("hint . of 3: .", text) for text in shown] == [
+    outputs = [kp("hint", "double", *level)[1] for level in ((), ("3",))]
+    assert [re.findall("hint . of 3: .", text) for text in outputs] == [
         ["hint 1 of 3: a", "hint 2 of 3: b", "hint 3 of 3: c"],
         ["hint 3 of 3: c"],
     ]
-    assert [next_steps(text) for text in shown] == [["kp solution double"]] * 2
+    assert [next_steps(text) for text in outputs] == [["kp solution double"]] * 2
     assert Progress(item.root).records()[item.path_id].hints == 1
 
 
-def test_hints_are_shown_even_if_they_cannot_be_remembered(kp: Run, item: ExerciseRef) -> None:
+def test_hints_are_shown_even_if_they_cannot_be_recorded(kp: Run, item: ExerciseRef) -> None:
     (item.root / ".kernelpath").write_text("in the way")
     status, out, err = kp("hint", "double")
     assert status == 0
@@ -359,36 +361,36 @@ def write_expert(item: ExerciseRef, source: str) -> None:
     expert.write_text(source)
 
 
-def test_a_solution_that_is_withheld_is_not_shown(kp: Run, item: ExerciseRef) -> None:
+def test_a_withheld_solution_is_reported(kp: Run, item: ExerciseRef) -> None:
     item.solution.unlink()
     status, _, err = kp("solution", "double", "--peek")
     assert status == 2
     assert "the solution of double is withheld" in err
 
 
-def test_reset_puts_the_stub_back_and_keeps_what_was_there(kp: Run, item: ExerciseRef) -> None:
+def test_reset_restores_the_stub_and_backs_up_the_submission(kp: Run, item: ExerciseRef) -> None:
     item.stub.write_text(WRONG)
     commit(item)
     item.stub.write_text(RIGHT)
     status, out, _ = kp("reset", "double")
     assert status == 0
     assert item.stub.read_text() == STUB
-    kept = next(line for line in out.splitlines() if "kept in" in line).split()[-1]
-    assert (item.root / kept / item.stub.name).read_text() == RIGHT
+    backup = next(line for line in out.splitlines() if "kept in" in line).split()[-1]
+    assert (item.root / backup / item.stub.name).read_text() == RIGHT
 
 
-def test_reset_of_a_stub_keeps_no_copy(kp: Run, item: ExerciseRef) -> None:
+def test_reset_of_an_unchanged_stub_makes_no_backup(kp: Run, item: ExerciseRef) -> None:
     assert "double is the stub already" in kp("reset", "double")[1]
     assert not (item.root / ".kernelpath").exists()
 
 
-def test_reset_brings_a_deleted_file_back(kp: Run, item: ExerciseRef) -> None:
+def test_reset_restores_a_deleted_file(kp: Run, item: ExerciseRef) -> None:
     item.stub.unlink()
     assert kp("reset", "double")[0] == 0
     assert item.stub.read_text() == STUB
 
 
-def test_reset_does_without_the_solution(kp: Run, item: ExerciseRef) -> None:
+def test_reset_works_without_the_solution(kp: Run, item: ExerciseRef) -> None:
     item.solution.unlink()
     item.stub.write_text(RIGHT)
     commit(item)
@@ -396,7 +398,7 @@ def test_reset_does_without_the_solution(kp: Run, item: ExerciseRef) -> None:
     assert item.stub.read_text() == STUB
 
 
-def test_reset_without_history_leaves_the_file_alone(kp: Run, item: ExerciseRef) -> None:
+def test_reset_without_a_git_history_changes_nothing(kp: Run, item: ExerciseRef) -> None:
     (item.root / ".git").rename(item.root / "gone")
     item.stub.write_text(WRONG)
     status, _, err = kp("reset", "double")
@@ -405,32 +407,32 @@ def test_reset_without_history_leaves_the_file_alone(kp: Run, item: ExerciseRef)
     assert item.stub.read_text() == WRONG
 
 
-def test_watch_grades_each_save_and_ctrl_c_leaves_nothing_behind(item: ExerciseRef) -> None:
+def test_watch_grades_each_save_and_ctrl_c_ends_all_processes(item: ExerciseRef) -> None:
     item.stub.write_text(WRONG)
-    with started(item, "watch", "double", "--device", "cpu") as watching:
+    with start_command(item, "watch", "double", "--device", "cpu") as watching:
         wait_for("WRONG_VALUES", watching)
         item.stub.write_text(RIGHT)
         wait_for("PASSED", watching)
         watching.send_signal(signal.SIGINT)
         assert watching.wait(20) == 130
-    assert happens(lambda: not descendants(item))
+    assert happens(lambda: not find_descendants(item))
 
 
 def test_ctrl_c_during_a_check_ends_its_worker(item: ExerciseRef) -> None:
     item.stub.write_text("def double(x):\n    open('running', 'w').close()\n    while True:\n        pass\n")
     running = Workspace(item.stub).own / "tmp" / "running"
-    with started(item, "check", "double", "--device", "cpu") as checking:
+    with start_command(item, "check", "double", "--device", "cpu") as checking:
         assert happens(running.is_file)
-        assert len(descendants(item)) == 3  # kp, the fork server, the worker
+        assert len(find_descendants(item)) == 3  # kp, the fork server, the worker
         checking.send_signal(signal.SIGINT)
         assert checking.wait(20) == 130
-    assert happens(lambda: not descendants(item))
+    assert happens(lambda: not find_descendants(item))
 
 
-def test_a_background_job_goes_on_after_ctrl_c_and_ends_on_request(item: ExerciseRef) -> None:
-    """A shell starts its background jobs, and nohup its command, with SIGINT ignored."""
+def test_a_background_job_ignores_ctrl_c_and_ends_on_sigterm(item: ExerciseRef) -> None:
+    """Shells start background jobs, and nohup starts its command, with SIGINT ignored."""
     item.stub.write_text(WRONG)
-    with started(item, "watch", "double", "--device", "cpu", on_sigint=signal.SIG_IGN) as watching:
+    with start_command(item, "watch", "double", "--device", "cpu", on_sigint=signal.SIG_IGN) as watching:
         time.sleep(0.5)
         watching.send_signal(signal.SIGINT)  # while torch is imported
         wait_for("WRONG_VALUES", watching)
@@ -439,19 +441,19 @@ def test_a_background_job_goes_on_after_ctrl_c_and_ends_on_request(item: Exercis
         wait_for("PASSED", watching)
         watching.terminate()
         assert watching.wait(20) == -signal.SIGTERM
-    assert happens(lambda: not descendants(item))
+    assert happens(lambda: not find_descendants(item))
 
 
 @pytest.fixture
 def handler(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """What SIGINT does here, whatever it does in the process that runs the tests."""
+    """Install the handler of SIGINT that a test requests, because the process of the tests may ignore SIGINT."""
     before = signal.signal(signal.SIGINT, request.param)
     yield request.param
     signal.signal(signal.SIGINT, before)
 
 
 def swallow(becomes: ImportError | None) -> None:
-    """As numpy does."""
+    """Catch a KeyboardInterrupt during an import, as numpy does, and raise `becomes` instead if it is not None."""
     try:
         signal.raise_signal(signal.SIGINT)
     except KeyboardInterrupt:
@@ -461,24 +463,26 @@ def swallow(becomes: ImportError | None) -> None:
 
 @pytest.mark.parametrize("handler", [signal.default_int_handler], indirect=True)
 @pytest.mark.parametrize("becomes", [None, ImportError("numpy's own")])
-def test_ctrl_c_that_an_import_swallows_is_still_ctrl_c(handler: Any, becomes: ImportError | None) -> None:
+def test_ctrl_c_swallowed_by_an_import_still_interrupts(handler: Any, becomes: ImportError | None) -> None:
     with pytest.raises(KeyboardInterrupt), interruptible():
         swallow(becomes)
     assert signal.getsignal(signal.SIGINT) is handler
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN], indirect=True)
-def test_ctrl_c_that_is_ignored_stays_ignored(handler: Any) -> None:
+def test_an_ignored_ctrl_c_stays_ignored(handler: Any) -> None:
     with interruptible():
         swallow(ImportError("is not raised"))
         assert signal.getsignal(signal.SIGINT) is handler
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def started(item: ExerciseRef, *arguments: str, on_sigint: Any = signal.SIG_DFL) -> subprocess.Popen[str]:
-    """A command in a process of its own; it and all its descendants have MARK in their environment.
+def start_command(item: ExerciseRef, *arguments: str, on_sigint: Any = signal.SIG_DFL) -> subprocess.Popen[str]:
+    """Start a command as a process that has MARK in its environment, which its descendants inherit.
 
-    on_sigint: its disposition, whatever that of the process that runs the tests: many runners ignore Ctrl-C.
+    Args:
+        on_sigint: The disposition of SIGINT in the command. The process of the tests may ignore SIGINT, as many CI
+            runners do, and the command would inherit that.
     """
     return subprocess.Popen(
         [sys.executable, "-m", "kernelpath.cli", *arguments],
@@ -489,13 +493,13 @@ def started(item: ExerciseRef, *arguments: str, on_sigint: Any = signal.SIG_DFL)
     )
 
 
-def descendants(item: ExerciseRef) -> list[Path]:
-    found = []
+def find_descendants(item: ExerciseRef) -> list[Path]:
+    processes = []
     for environment in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             if f"MARK={item.root}" in environment.read_text(errors="replace").split("\0"):
-                found.append(environment.parent)
-    return found
+                processes.append(environment.parent)
+    return processes
 
 
 def wait_for(word: str, watching: subprocess.Popen[str]) -> None:
@@ -510,26 +514,24 @@ QUICK = (["list"], ["hint", "double"], ["progress"], ["next"], ["--help"], ["res
 
 
 @pytest.mark.parametrize("command", QUICK, ids=lambda command: command[0])
-def test_what_must_be_quick_imports_nothing_slow(item: ExerciseRef, command: list[str]) -> None:
+def test_quick_commands_import_no_slow_modules(item: ExerciseRef, command: list[str]) -> None:
     code = "import sys; from kernelpath import cli\ntry: cli.main()\nfinally: print(); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, env=os.environ)
-    assert (done.returncode, done.stderr) == (0, "")
-    imported = set(done.stdout.splitlines()[-1].split())
+    process = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, env=os.environ)
+    assert (process.returncode, process.stderr) == (0, "")
+    imported = set(process.stdout.splitlines()[-1].split())
     assert not imported & {"torch", "numpy", "matplotlib", "jinja2", "triton", "cutlass"}
-    assert len(imported) < 400, "each costs about half a millisecond"
+    assert len(imported) < 400, "importing a module costs about half a millisecond"
 
 
-def test_the_entry_point_imports_nothing_at_all() -> None:
+def test_the_entry_point_imports_only_kernelpath_cli() -> None:
     code = "import sys; before = set(sys.modules); import kernelpath.cli; print(*sorted(set(sys.modules) - before))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    ours = [name for name in done.stdout.split() if name.startswith(("kernelpath", "click", "rich"))]
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ours = [name for name in process.stdout.split() if name.startswith(("kernelpath", "click", "rich"))]
     assert ours == ["kernelpath", "kernelpath.cli"]
 
 
-def test_threads_of_torch_do_not_spin_during_the_checks_of_contributors(
-    kp: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They took most of three minutes of processor time. libgomp reads the variable when torch is imported."""
+def test_dev_check_keeps_the_threads_of_torch_from_spinning(kp: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spinning took most of three minutes of CPU time. libgomp reads the variable when torch is imported."""
     monkeypatch.setenv("OMP_WAIT_POLICY", "")
     monkeypatch.delenv("OMP_WAIT_POLICY")
     monkeypatch.setattr(invariants, "QUICK", ())
@@ -537,7 +539,7 @@ def test_threads_of_torch_do_not_spin_during_the_checks_of_contributors(
     assert os.environ["OMP_WAIT_POLICY"] == "passive"
 
 
-def test_grade_writes_the_grades_of_a_class_and_sums_up(kp: Run, item: ExerciseRef) -> None:
+def test_grade_writes_the_grades_of_a_class_and_a_summary(kp: Run, item: ExerciseRef) -> None:
     for learner, source in (("ada", RIGHT), ("bob", WRONG)):
         (item.root / "class" / learner).mkdir(parents=True)
         (item.root / "class" / learner / item.stub.name).write_text(source)
@@ -566,7 +568,8 @@ ghost = 1
 
 
 def test_grade_with_a_policy_writes_a_row_and_a_page_for_the_learners(kp: Run, item: ExerciseRef) -> None:
-    folder, grades = item.root / "class", item.root / "class-grades"
+    folder = item.root / "class"
+    grades = item.root / "class-grades"
     for learner, source in (("ada", RIGHT), ("bob", WRONG), ("cyd", RIGHT), ("nobody", "")):
         (folder / learner).mkdir(parents=True)
         if source:
@@ -580,48 +583,48 @@ def test_grade_with_a_policy_writes_a_row_and_a_page_for_the_learners(kp: Run, i
     rows = [row.split(",") for row in (grades / "learners.csv").read_text().splitlines()]
     assert rows[0][-1] == "double (of 10)"
     assert {row[0]: row[1] for row in rows[1:]} == {"ada": "7.5", "bob": "0", "cyd": "10", "nobody": "0"}
-    told = " ".join(err.split())
-    for said in (
+    errors = " ".join(err.split())
+    for warning in (
         "not graded: .tools begins with a dot",
         "not graded: nobody is empty",
         "not graded: submitted.csv is a file",
         "no submission time, counted as on time: cyd",
         "names learners without a folder: ghost",
     ):
-        assert said in told
-    assert "policy.toml is a file" not in told
+        assert warning in errors
+    assert "policy.toml is a file" not in errors
     page = (grades / "class.html").read_text()
     assert "WRONG_VALUES" in page
     assert "nobody is empty" in page
 
 
 @pytest.mark.parametrize(
-    ("policy", "more", "said"),
+    ("policy", "extra_arguments", "expected_error"),
     [
         ("pionts = 3", [], "policy.toml: unknown key pionts; did you mean points?"),
         ("", ["--checkpoint", "1"], "leave the NAMEs and --policy out"),
     ],
 )
-def test_a_policy_that_cannot_be_used_ends_before_anything_is_graded(
-    kp: Run, item: ExerciseRef, policy: str, more: list[str], said: str
+def test_an_invalid_policy_is_refused_before_grading(
+    kp: Run, item: ExerciseRef, policy: str, extra_arguments: list[str], expected_error: str
 ) -> None:
     (item.root / "class" / "ada").mkdir(parents=True)
     (item.root / "class" / "ada" / item.stub.name).write_text(RIGHT)
     (item.root / "policy.toml").write_text(policy)
-    status, _, err = kp("grade", "class", "--device", "cpu", "--policy", "policy.toml", *more)
+    status, _, err = kp("grade", "class", "--device", "cpu", "--policy", "policy.toml", *extra_arguments)
     assert status == 2
-    assert said in " ".join(err.split())
+    assert expected_error in " ".join(err.split())
     assert not (item.root / "class-grades").exists()
 
 
-def test_an_exercise_that_the_policy_names_counts_though_nobody_handed_it_in(kp: Run, item: ExerciseRef) -> None:
+def test_an_exercise_of_the_policy_counts_without_any_submission(kp: Run, item: ExerciseRef) -> None:
     (item.root / "class" / "ada").mkdir(parents=True)
     (item.root / "policy.toml").write_text("[exercises.double]\npoints = 4\n")
     assert kp("grade", "class", "--device", "cpu", "--policy", "policy.toml")[0] == 0
     assert "ada,0,4,0.0," in (item.root / "class-grades" / "learners.csv").read_text()
 
 
-def test_a_container_with_too_little_memory_is_told_which_to_choose(
+def test_too_little_memory_for_a_class_is_a_warning(
     kp: Run, item: ExerciseRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (item.root / "class" / "ada").mkdir(parents=True)
@@ -644,10 +647,12 @@ def test_the_table_of_a_class_fits_80_columns(longest: str) -> None:
     overview.school(Console(file=text, width=80), grades)
     lines = text.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
-    assert all(verdict.value in text.getvalue() for verdict in Verdict if not verdict.passed), "no word is cut"
+    assert all(verdict.value in text.getvalue() for verdict in Verdict if not verdict.passed), (
+        "no verdict may be truncated"
+    )
 
 
-def test_the_table_of_exams_fits_80_columns_and_cuts_nothing() -> None:
+def test_the_table_of_exams_fits_80_columns_without_truncation() -> None:
     name = "Wolfgang Amadeus Mozart, 1234567 (handed in late)" + "x" * 60
     text = io.StringIO()
     overview.exams(Console(file=text, width=80), [ExamOutcome(name, None, "there is no sheet")])
@@ -655,7 +660,7 @@ def test_the_table_of_exams_fits_80_columns_and_cuts_nothing() -> None:
     assert max(map(len, table.splitlines())) <= 80
     assert table.split("\n")[0].split() == ["learner", *overview._POINT_COLUMNS, "written"]
     assert "…" not in table
-    assert table.count("x") == 60 + 1, "the heading exercises has one"
+    assert table.count("x") == 60 + 1, "the name has 60, and the heading 'exercises' one more"
 
 
 def test_grades_that_cannot_be_written_are_shown(kp: Run, item: ExerciseRef) -> None:
@@ -670,7 +675,9 @@ def test_grades_that_cannot_be_written_are_shown(kp: Run, item: ExerciseRef) -> 
 
 
 @pytest.mark.parametrize("learner", [None, "ada"])
-def test_grade_of_a_folder_without_submissions_is_wrong_use(kp: Run, item: ExerciseRef, learner: str | None) -> None:
+def test_grade_of_a_folder_without_submissions_is_a_usage_error(
+    kp: Run, item: ExerciseRef, learner: str | None
+) -> None:
     (item.root / "class" / (learner or "")).mkdir(parents=True)
     status, _, err = kp("grade", "class")
     assert status == 2

@@ -1,4 +1,4 @@
-"""The simulated cluster of `parallel_plan`: rings, pipelines, and the bytes of connections."""
+"""Test the simulated cluster of `parallel_plan`: rings, pipelines, and the bytes of connections."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ JOB = Job(16, 1024, 16 * 640, 5, 2, 4, 80e9, 1e14, (2e-6, 100e9), (7e-6, 20e9))
 
 def test_a_ring_moves_at_the_speed_of_its_slowest_connection() -> None:
     links = [Connection("nvlink", 1e-6, 100e9) for _ in range(5)] + [Connection("network", 4e-6, 10e9)]
+    # Every step waits for the slowest connection: its latency plus 1 MB at 10 GB/s.
     assert cluster.run_ring(links, 7, 1e6) == pytest.approx(7 * (4e-6 + 1e-4))
     assert {link.bytes for link in links} == {7e6}
 
@@ -28,8 +29,9 @@ def test_the_slowest_connection_depends_on_the_size_of_the_message() -> None:
 
 def test_a_pipeline_without_messages_has_the_bubble_of_its_stages() -> None:
     job = replace(JOB, nodes=1, nvlink=(0.0, 1e30))
-    whole = job.compute_seconds
-    assert cluster.simulate(job, "pipeline").seconds == pytest.approx(whole * (5 + 4 - 1) / 5)
+    compute_seconds = job.compute_seconds
+    # With 5 microbatches and 4 stages, the pipeline takes 5 + 4 - 1 steps for the work of 5.
+    assert cluster.simulate(job, "pipeline").seconds == pytest.approx(compute_seconds * (5 + 4 - 1) / 5)
 
 
 def test_one_gpu_sends_nothing() -> None:
@@ -42,10 +44,10 @@ def test_one_gpu_sends_nothing() -> None:
 
 def test_every_plan_has_all_parameters_and_activations_of_one_gpu() -> None:
     job = replace(JOB, nodes=1, gpus=1)
-    whole = 16 * job.parameters + 34 * job.width * job.layers * job.tokens
+    bytes_of_one_gpu = 16 * job.parameters + 34 * job.width * job.layers * job.tokens
     for plan in PLANS:
         gathered = 4 * 12 * job.width**2 if plan == "sharded" else 0
-        assert cluster.memory(job, plan) == whole + gathered
+        assert cluster.memory(job, plan) == bytes_of_one_gpu + gathered
 
 
 def test_bytes_of_collectives() -> None:

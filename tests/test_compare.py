@@ -85,7 +85,7 @@ def test_an_integer_that_looks_like_poison_passes_where_it_is_right() -> None:
         (-0.0, 0.0, True),
     ],
 )
-def test_nan_and_infinity_must_stand_where_the_truth_has_them(value: float, truth: float, right: bool) -> None:
+def test_nan_and_infinity_must_be_where_the_truth_has_them(value: float, truth: float, right: bool) -> None:
     output, expected = torch.tensor([1.0, value]), torch.tensor([1.0, truth], dtype=torch.float64)
     assert bool(compare.mismatches(output, expected, LOOSE)[1]) is not right
 
@@ -104,21 +104,23 @@ def test_a_sample_of_integers_is_compared_exactly() -> None:
 
 
 def test_root_mean_squares_are_those_of_each_alone() -> None:
-    given = [torch.tensor([3.0, -3.0]), torch.tensor([math.nan, math.inf, 2.0], dtype=torch.float64)]
-    given += [torch.tensor([-math.inf]), torch.tensor([5, 7]), torch.zeros(0)]
-    assert compare.root_mean_squares(given) == [3.0, 2.0, 0.0, 0.0, 0.0]
+    tensors = [torch.tensor([3.0, -3.0]), torch.tensor([math.nan, math.inf, 2.0], dtype=torch.float64)]
+    tensors += [torch.tensor([-math.inf]), torch.tensor([5, 7]), torch.zeros(0)]
+    assert compare.root_mean_squares(tensors) == [3.0, 2.0, 0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("wrong", [None, 0, 1, 2])
 def test_each_sample_is_judged_by_its_own_dtype_and_scale(wrong: int | None) -> None:
-    """What is wrong at the scale of 1 is right at that of 1000; what is wrong in float32 may be right in bfloat16."""
+    """An error may be wrong at the scale 1 and right at 1000, or wrong in float32 and right in bfloat16."""
     tolerance = {"float32": Tolerance(0.0, 1e-3), "bfloat16": Tolerance(0.0, 1e-1)}
     places = [torch.full((4,), value, dtype=torch.float64) for value in (1.0, 2.0, 1.0)]
     outputs = [places[0].float(), places[1].float() + 0.5, places[2].bfloat16() + 0.0625]
     if wrong is not None:
         outputs[wrong][3] += 2.0
-    found = compare.find_wrong_sample(outputs, places, tolerance, [1.0, 1000.0, 1.0])
-    assert (None if found is None else found.tolist()) == (None if wrong is None else [False, False, False, True])
+    mismatches = compare.find_wrong_sample(outputs, places, tolerance, [1.0, 1000.0, 1.0])
+    assert (None if mismatches is None else mismatches.tolist()) == (
+        None if wrong is None else [False, False, False, True]
+    )
 
 
 @pytest.mark.parametrize(("rtol", "right"), [(1.0e-3, True), (0.9e-3, False)])
@@ -150,7 +152,7 @@ def test_integers_are_compared_exactly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "verdict", "said"),
+    ("output", "verdict", "expected_cause"),
     [
         (torch.ones(2, 3), Verdict.WRONG_SHAPE, "the output has shape (2, 3), expected (3, 2)"),
         (torch.ones(6), Verdict.WRONG_SHAPE, "the output has shape (6,), expected (3, 2)"),
@@ -158,21 +160,21 @@ def test_integers_are_compared_exactly() -> None:
         (2 * torch.ones(3, 2), Verdict.WRONG_VALUES, "6 of 6 elements of the output are wrong"),
     ],
 )
-def test_the_first_fault_is_named(output: torch.Tensor, verdict: Verdict, said: str) -> None:
+def test_the_first_fault_is_named(output: torch.Tensor, verdict: Verdict, expected_cause: str) -> None:
     tolerance = {"float32": LOOSE, "bfloat16": LOOSE}
     finding = compare.check_outputs([output], [torch.ones(3, 2).double()], tolerance)
     assert finding is not None
     assert finding.verdict is verdict
-    assert said in finding.cause
+    assert expected_cause in finding.cause
 
 
-@pytest.mark.parametrize(("low", "said"), [(0, True), (1, False)])
-def test_bfloat16_that_is_cut_off_is_named(low: int, said: bool) -> None:
+@pytest.mark.parametrize(("low", "is_named"), [(0, True), (1, False)])
+def test_truncated_bfloat16_is_named(low: int, is_named: bool) -> None:
     truth = torch.linspace(1, 2, 1000, dtype=torch.float64)
     cut = ((compare.bits(truth.float()) >> 16) + low << 16).view(torch.float32).bfloat16()
     finding = compare.check_outputs([cut], [truth], {"bfloat16": Tolerance(2.0**-9, 0.0)})
     assert finding is not None
-    assert ("cut off, not rounded" in finding.cause) is said
+    assert ("cut off, not rounded" in finding.cause) is is_named
 
 
 def test_bfloat16_that_is_a_little_too_small_is_not_called_cut_off() -> None:
@@ -232,16 +234,18 @@ def test_wrong_values_are_placed_and_shown() -> None:
     assert "out[1, 2] = -1, expected 6; out[2, 2] = -1, expected 10" in finding.cause
 
 
-@pytest.mark.parametrize(("times", "said"), [(0.9, True), (-1.0, True), (2.0, True), (0.0, False), (math.nan, False)])
-def test_values_that_are_all_too_large_by_one_factor_say_it(times: float, said: bool) -> None:
+@pytest.mark.parametrize(
+    ("times", "is_named"), [(0.9, True), (-1.0, True), (2.0, True), (0.0, False), (math.nan, False)]
+)
+def test_values_that_are_all_too_large_by_one_factor_say_it(times: float, is_named: bool) -> None:
     truth = torch.randn(100, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     finding = compare.check_outputs([(times * truth).float()], [truth], {"float32": Tolerance(1e-6, 1e-6)})
     assert finding is not None
-    assert (f"all are {times:.4g} times what is expected" in finding.cause) is said
-    assert ("times what is expected" in finding.cause) is said
+    assert (f"all are {times:.4g} times what is expected" in finding.cause) is is_named
+    assert ("times what is expected" in finding.cause) is is_named
 
 
-def test_no_factor_is_told_where_something_else_is_wrong() -> None:
+def test_no_factor_is_named_if_something_else_is_wrong() -> None:
     truth = torch.arange(1.0, 101.0, dtype=torch.float64)
     output = 2 * truth.float()
     output[50] = 51
@@ -253,29 +257,29 @@ def test_no_factor_is_told_where_something_else_is_wrong() -> None:
 def test_outputs_that_are_right_beside_a_wrong_one_are_named() -> None:
     ones = torch.ones(3, dtype=torch.float64)
     outputs = [2 * ones, ones, ones, ones, ones, 2 * ones]
-    said = compare.check_outputs(outputs, [ones] * 6, {"float64": LOOSE}, names=("p", "m", "v"))
-    assert said is not None
-    assert said.cause.endswith(
+    finding = compare.check_outputs(outputs, [ones] * 6, {"float64": LOOSE}, names=("p", "m", "v"))
+    assert finding is not None
+    assert finding.cause.endswith(
         "first: p[0][0] = 2, expected 1; p[0][1] = 2, expected 1; p[0][2] = 2, expected 1; "
         "worst: p[0][0] is off by 1, allowed 0.2; v is wrong, too; m is right"
     )
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "expected_suffix"),
     [
         ({"dx"}, "; h and dw are right"),
         ({"dx", "dw"}, "; dw is wrong, too; h is right"),
         ({"h", "dx", "dw"}, "; dx and dw are wrong, too"),
     ],
 )
-def test_all_outputs_are_named_if_one_is_wrong(wrong: set[str], said: str) -> None:
+def test_all_outputs_are_named_if_one_is_wrong(wrong: set[str], expected_suffix: str) -> None:
     ones = torch.ones(3, dtype=torch.float64)
     names = ("h", "dx", "dw")
     outputs = [2 * ones if name in wrong else ones for name in names]
     finding = compare.check_outputs(outputs, [ones] * 3, {"float64": LOOSE}, names=names)
     assert finding is not None
-    assert finding.cause.partition("allowed 0.2")[2] == said
+    assert finding.cause.partition("allowed 0.2")[2] == expected_suffix
 
 
 def test_an_output_that_was_never_written_does_not_hide_a_wrong_one() -> None:
@@ -296,7 +300,7 @@ def test_many_outputs_are_counted() -> None:
 
 
 def test_the_worst_element_is_named_with_its_error_and_what_is_allowed() -> None:
-    """The error of 0.5 is the largest one, but that of 0.3 exceeds its allowance by a larger factor."""
+    """The error of 0.5 is the largest, but the error of 0.3 exceeds its allowance by a larger factor."""
     truth = torch.tensor([1.0, 1.0, 10.0, 1.0], dtype=torch.float64)
     output = truth + torch.tensor([0.02, 0.3, 0.5, 0.0], dtype=torch.float64)
     finding = compare.check_outputs([output], [truth], {"float64": Tolerance(0.01, 0.0)})
@@ -345,8 +349,8 @@ def test_where_only_equality_is_right_nothing_is_allowed(dtype: torch.dtype) -> 
 def test_the_bits_of_a_call_must_come_again() -> None:
     first, nan = torch.tensor([0.0, 0.1, 0.0]), torch.tensor([math.nan])
 
-    def finding(again: torch.Tensor, than: torch.Tensor = first) -> Finding | None:
-        return compare.check_repeatability(Observation((), [nan, than]), Observation((), [nan, again]))
+    def finding(second_result: torch.Tensor, than: torch.Tensor = first) -> Finding | None:
+        return compare.check_repeatability(Observation((), [nan, than]), Observation((), [nan, second_result]))
 
     assert finding(first.clone()) is None
     one_bit = finding(torch.nextafter(first, torch.tensor([0.0, 1.0, 0.0])))
@@ -382,21 +386,21 @@ def test_the_tolerance_is_where_it_is_said_to_be(
     place %= truth.numel()
     allowed = tolerance.rtol * float(truth[place].abs()) + tolerance.atol * compare.root_mean_square(truth)
     assume(allowed > 1e-9)
-    within, past = truth.clone(), truth.clone()
-    within[place] += sign * allowed * 0.999
+    inside, past = truth.clone(), truth.clone()
+    inside[place] += sign * allowed * 0.999
     past[place] += sign * allowed * beyond
-    assert verdict(within, truth, tolerance) is None
+    assert verdict(inside, truth, tolerance) is None
     assert verdict(past, truth, tolerance) is Verdict.WRONG_VALUES
 
 
-@given(truth=tensors, special=specials, other=specials | numbers, place=st.integers(0, 39))
+@given(truth=tensors, special=specials, different_value=specials | numbers, place=st.integers(0, 39))
 def test_nan_and_infinity_pass_exactly_where_the_truth_has_them(
-    truth: torch.Tensor, special: float, other: float, place: int
+    truth: torch.Tensor, special: float, different_value: float, place: int
 ) -> None:
-    assume(not (other == special or (math.isnan(other) and math.isnan(special))))
+    assume(not (different_value == special or (math.isnan(different_value) and math.isnan(special))))
     place %= truth.numel()
     right, wrong = truth.clone(), truth.clone()
-    right[place], wrong[place] = special, other
+    right[place], wrong[place] = special, different_value
     assert verdict(right, right.clone(), LOOSE) is None
     assert verdict(wrong, right, LOOSE) is Verdict.WRONG_VALUES
     assert verdict(right, wrong, LOOSE) is Verdict.WRONG_VALUES
@@ -422,9 +426,9 @@ def test_two_elements_that_changed_places_are_found(
     truth = torch.tensor(values, dtype=dtype)
     output = truth.clone()
     output[first], output[second] = truth[second], truth[first]
-    told = compare.check_outputs([output], [truth], {dtype_name(dtype): EXACT})
-    assert told is not None
-    assert (told.verdict, told.element) == (Verdict.WRONG_VALUES, (0, min(first, second)))
+    finding = compare.check_outputs([output], [truth], {dtype_name(dtype): EXACT})
+    assert finding is not None
+    assert (finding.verdict, finding.element) == (Verdict.WRONG_VALUES, (0, min(first, second)))
 
 
 @given(
@@ -480,7 +484,7 @@ def test_a_nan_comes_with_the_size_of_the_inputs_of_its_row() -> None:
 
 
 def swizzled(truth: torch.Tensor, bits: int, columns: int) -> torch.Tensor:
-    """What a reader without swizzle finds where a writer had one of so many bits, in boxes as wide as the swizzle."""
+    """Return the tensor that an unswizzled reader gets from a writer with a swizzle of `bits` bits."""
     piece = 16 // truth.element_size()
     output = torch.empty_like(truth)
     for row in range(truth.shape[0]):

@@ -1,4 +1,4 @@
-"""Gradings of one file that run at the same time, as `kp watch` beside `kp check`, do not disturb each other."""
+"""Test that concurrent gradings of one file, such as `kp watch` next to `kp check`, do not disturb each other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STAGGER_SECONDS = 0.4
 
 @dataclass
 class _SharedServer:
-    """A fork server for all threads in place of one for each: it imports torch and the compilers once."""
+    """The state of a single fork server for all threads, which imports torch and the compilers only once."""
 
     server: forkserver.ForkServer | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -32,16 +32,16 @@ class _SharedServer:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty cache: every grading compiles, and none finds what an earlier test made."""
+    """Use an empty cache, so that every grading compiles, and long time limits, so that load fails no test."""
     monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(runner, "CASE_SECONDS", 120.0)  # so that a computer under load fails no test
+    monkeypatch.setattr(runner, "CASE_SECONDS", 120.0)
     monkeypatch.setattr(forkserver, "_REAP_SECONDS", 120.0)
     monkeypatch.setattr(forkserver, "_thread_state", _SharedServer())
     forkserver.get_server()
 
 
 def without_times(report: Report) -> Report:
-    """The report as it is on a computer of any speed."""
+    """Return the report without its times, which differ between runs."""
     cases = tuple(replace(case, seconds=0.0) for case in report.cases)
     return replace(report, cases=cases, seconds=0.0, compile_seconds=0.0)
 
@@ -57,7 +57,7 @@ def grade_later(item: ExerciseRef, delay: float) -> Report:
     "name",
     ["vector_add_triton", *(pytest.param(name, marks=pytest.mark.weekly) for name in ("vector_add", "vector_copy"))],
 )
-def test_gradings_of_one_file_at_the_same_time_end_alike(name: str) -> None:
+def test_concurrent_gradings_of_a_file_have_equal_reports(name: str) -> None:
     item = registry.find(name)
     with ThreadPoolExecutor(GRADINGS) as pool:
         delays = [number * STAGGER_SECONDS for number in range(GRADINGS)]
@@ -70,7 +70,7 @@ def test_gradings_of_one_file_at_the_same_time_end_alike(name: str) -> None:
         assert without_times(report) == without_times(first)
 
 
-def test_a_grading_that_ends_leaves_the_files_of_another_one_alone(doubling: ExerciseRef) -> None:
+def test_the_end_of_a_grading_does_not_remove_files_of_another(doubling: ExerciseRef) -> None:
     doubling.solution.write_text(
         "import os, tempfile, time\n"
         "def double(x):\n"

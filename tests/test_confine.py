@@ -1,4 +1,4 @@
-"""What Python's audit hook keeps out of a submission's reach, and the limit on memory."""
+"""Test the restrictions on a submission: Python's audit hook, hidden processes, capabilities, and memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 from kernelpath.work import confine
 
-# What a submission may try, and what it is told. An audit hook stays, so all are tried in one process of their own.
+# Attempts of a submission, with the end of each error. An audit hook cannot be removed, so a new process tries them.
 ATTEMPTS = {
     'open(hidden / "theirs.py")': "theirs.py, which is not its own",
     'open(str(hidden / "x/../theirs.py"))': "theirs.py, which is not its own",
@@ -30,7 +30,7 @@ ATTEMPTS = {
     "open(os.devnull).close()": "",
 }
 
-TRY = """
+ATTEMPT_SCRIPT = """
 import gc, json, os, sys
 from pathlib import Path
 from kernelpath.work import confine, tamper_check
@@ -57,19 +57,19 @@ print(json.dumps([[thread.call(attempt, code) for code in attempts] for thread i
 """
 
 
-def test_the_solutions_and_our_objects_are_out_of_reach_of_every_other_thread(tmp_path: Path) -> None:
+def test_the_audit_hook_denies_solutions_and_objects_to_all_threads(tmp_path: Path) -> None:
     for name in ("mine.py", "theirs.py"):
         (tmp_path / name).touch()
-    command = [sys.executable, "-c", TRY, str(tmp_path), json.dumps(list(ATTEMPTS))]
-    ran = subprocess.run(command, capture_output=True, text=True)
-    assert ran.stderr == ""
-    for told in json.loads(ran.stdout):
-        for (code, said), answer in zip(ATTEMPTS.items(), told, strict=True):
-            assert answer.endswith(said), code
-            assert bool(answer) is bool(said), code
+    command = [sys.executable, "-c", ATTEMPT_SCRIPT, str(tmp_path), json.dumps(list(ATTEMPTS))]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.stderr == ""
+    for errors_of_thread in json.loads(process.stdout):
+        for (code, expected_error), error in zip(ATTEMPTS.items(), errors_of_thread, strict=True):
+            assert error.endswith(expected_error), code
+            assert bool(error) is bool(expected_error), code
 
 
-LOOK = """
+PEEK_SCRIPT = """
 import ctypes, os, sys
 from kernelpath.work import privileges
 
@@ -106,23 +106,26 @@ os.write(down[1], b"x")
 """
 
 
-@pytest.mark.parametrize(("how", "seen"), [("seen", "environ mem maps fd/0 "), ("hidden", "")])
-def test_a_process_that_hides_is_not_looked_into_by_another_of_its_user(how: str, seen: str) -> None:
-    ran = subprocess.run([sys.executable, "-c", LOOK, how], capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    assert (ran.stderr, ran.stdout) == ("", seen)
+@pytest.mark.parametrize(("mode", "readable_files"), [("seen", "environ mem maps fd/0 "), ("hidden", "")])
+def test_a_hidden_process_cannot_be_inspected_by_its_user(mode: str, readable_files: str) -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", PEEK_SCRIPT, mode], capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    assert (process.stderr, process.stdout) == ("", readable_files)
 
 
 def test_the_grader_hides_before_a_submission_runs() -> None:
+    # PR_GET_DUMPABLE is 3; a process that hides has cleared its dumpable flag.
     code = (
         "import ctypes; from kernelpath.work import forkserver; forkserver.get_server();"
         "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (ran.stderr, ran.stdout.strip()) == ("", "0")
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (process.stderr, process.stdout.strip()) == ("", "0")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has capabilities to give up")
-def test_roots_submission_has_no_capabilities_but_to_files(tmp_path: Path) -> None:
+def test_a_submission_of_root_keeps_only_file_capabilities(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     (tmp_path / "file").chmod(0)
     code = (
@@ -133,11 +136,11 @@ def test_roots_submission_has_no_capabilities_but_to_files(tmp_path: Path) -> No
         "    try:\n        attempt()\n        print('allowed')\n"
         "    except PermissionError:\n        print('refused')\n"
     )
-    ran = subprocess.run([sys.executable, "-c", code, str(tmp_path / "file")], capture_output=True, text=True)
-    assert (ran.stderr, ran.stdout.split()) == ("", ["text", *["refused"] * 4])
+    process = subprocess.run([sys.executable, "-c", code, str(tmp_path / "file")], capture_output=True, text=True)
+    assert (process.stderr, process.stdout.split()) == ("", ["text", *["refused"] * 4])
 
 
-def test_the_memory_limit_holds_inside_alone() -> None:
+def test_the_memory_limit_ends_with_its_context() -> None:
     with confine.memory_limit(256 << 20), pytest.raises(RuntimeError, match="can't allocate"):
         torch.empty(1 << 30, dtype=torch.uint8)
     assert torch.empty(1 << 30, dtype=torch.uint8).numel() == 1 << 30

@@ -1,4 +1,4 @@
-"""A measurement next to a copy's bandwidth and to the theoretical peaks of data sheets."""
+"""Test the comparison of measurements with the bandwidth of a copy and with the peaks of data sheets."""
 
 from __future__ import annotations
 

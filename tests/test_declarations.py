@@ -1,4 +1,4 @@
-"""The tolerances of the declarations bite: full precision passes, the next lower precision fails."""
+"""Test the tolerances of the declarations: full precision passes, and the next lower precision fails."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +16,9 @@ Round = Callable[[torch.Tensor], torch.Tensor]
 
 
 def tf32(x: torch.Tensor) -> torch.Tensor:
-    """float32 with a mantissa of 10 bits, rounded to nearest even."""
+    """Round float32 to a mantissa of 10 bits, to nearest even."""
     bits = x.contiguous().view(torch.int32)
+    # TF32 keeps 10 of 23 mantissa bits. Adding just under half of the last kept bit, and that bit, rounds to even.
     return ((bits + 0x0FFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
 
 
@@ -95,7 +96,7 @@ def test_softmax_without_its_maximum_fails() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reject", "said"),
+    ("reject", "expected_cause"),
     [
         (
             "w02d_copies/WRONG_VALUES_buffers_lost_after_an_error",
@@ -120,19 +121,19 @@ def test_softmax_without_its_maximum_fails() -> None:
         ("w03d_occupancy/WRONG_VALUES_nothing_reserved", "on sm_80: 6 blocks, expected 5, limited by shared memory"),
     ],
 )
-def test_a_complaint_is_in_the_words_of_its_exercise(reject: str, said: str, tmp_path: Path) -> None:
+def test_an_exercise_explains_wrong_values_itself(reject: str, expected_cause: str, tmp_path: Path) -> None:
     wrong = planted.named(registry.root(), reject)
     report = grade.grade(registry.find(wrong.exercise), wrong.submission(tmp_path), device="cpu", seed=1)
-    assert said in report.cause
+    assert expected_cause in report.cause
 
 
-def test_normal_has_mean_one_and_as_many_large_values_as_asked() -> None:
+def test_normal_has_mean_one_and_the_requested_large_values() -> None:
     x = draw.normal(torch.Generator().manual_seed(0), 300, 400, large=40)
     assert 30 <= int((x.abs() > 10).sum()) <= 40
     assert abs(float(x[x.abs() < 10].mean()) - 1) < 0.02
     assert float(x[x.abs() < 10].std()) == pytest.approx(1, abs=0.02)
 
 
-def test_normal_puts_its_large_values_elsewhere_for_another_seed() -> None:
+def test_the_places_of_large_values_depend_on_the_seed() -> None:
     first, second = (draw.normal(torch.Generator().manual_seed(seed), 10_000) for seed in (0, 1))
     assert not torch.equal(first.abs() > 10, second.abs() > 10)

@@ -1,4 +1,4 @@
-"""Each invariant finds the violation that it is for, and nothing in a checkout that keeps it."""
+"""Test that each invariant reports its violation, and nothing in a valid checkout."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ STUB = "import torch\n\n\ndef double(x):\n    # TODO: y is twice x\n    raise No
 
 @pytest.fixture
 def course(doubling: ExerciseRef) -> Path:
-    """A checkout that keeps every invariant."""
+    """Return a checkout that keeps every invariant."""
     doubling.stub.write_text(STUB)
     doubling.solution.write_text(SOLUTION)
     notebook = doubling.root / "notebooks" / "1_architecture" / "week01_threads.ipynb"
     notebook.parent.mkdir(parents=True)
-    notebook.write_text(json.dumps(notebook_of("name = 'double'")))
+    notebook.write_text(json.dumps(make_notebook("name = 'double'")))
     return doubling.root
 
 
-def notebook_of(code: str) -> dict[str, Any]:
+def make_notebook(code: str) -> dict[str, Any]:
     cell: dict[str, Any] = {
         "cell_type": "code",
         "id": "a",
@@ -50,14 +50,13 @@ def findings(invariant: Invariant, root: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("invariant", invariants.ALL, ids=lambda invariant: invariant.__name__)
-def test_a_course_in_order_has_no_findings(course: Path, invariant: Invariant) -> None:
+def test_a_valid_course_has_no_findings(course: Path, invariant: Invariant) -> None:
     assert findings(invariant, course) == []
 
 
-# Wrong answers are asked of each exercise alone, in test_exercises, and kernels to be read of each phase, in
-# test_exam_declared.
+# test_exercises checks the wrong answers of each exercise, and test_exam_declared the readings of each phase.
 ELSEWHERE = (invariants.controls_are_rejected, invariants.readings_are_valid)
-QUICK = [one for one in invariants.QUICK if one not in ELSEWHERE]
+QUICK = [invariant for invariant in invariants.QUICK if invariant not in ELSEWHERE]
 
 
 @pytest.mark.parametrize("invariant", QUICK, ids=lambda invariant: invariant.__name__)
@@ -65,13 +64,13 @@ def test_this_course_has_no_findings(invariant: Invariant) -> None:
     assert findings(invariant, Path(__file__).parents[1]) == []
 
 
-def test_no_exercise_at_all_is_an_error(tmp_path: Path) -> None:
+def test_a_course_without_exercises_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "checks").mkdir()
     with pytest.raises(registry.LookupFailed, match="declares no exercise"):
         findings(invariants.trees_agree, tmp_path)
 
 
-def test_a_name_used_twice_is_found(course: Path) -> None:
+def test_a_duplicate_name_is_found(course: Path) -> None:
     declaration = course / "checks" / "1_architecture" / "w01a_double.py"
     for stem in ("w02a_double", "w01a_other"):
         declaration.with_name(f"{stem}.py").write_text(declaration.read_text())
@@ -82,15 +81,15 @@ def test_a_name_used_twice_is_found(course: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("path", "message"),
     [
         ("phases/1_architecture/w01a_double.py", "1_architecture/w01a_double has nothing in phases/"),
         ("solutions/1_architecture/w01a_double.py", "1_architecture/w01a_double has no solutions/"),
     ],
 )
-def test_a_missing_file_is_found(course: Path, change: str, found: str) -> None:
-    (course / change).unlink()
-    assert findings(invariants.trees_agree, course)[0].startswith(found)
+def test_a_missing_file_is_found(course: Path, path: str, message: str) -> None:
+    (course / path).unlink()
+    assert findings(invariants.trees_agree, course)[0].startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +115,7 @@ def test_a_stray_file_is_found(course: Path, stray: str) -> None:
     assert findings(invariants.trees_agree, course) == [f"{stray} belongs to no exercise; rename or remove it"]
 
 
-def test_a_kernel_that_the_declaration_launches_is_no_stray_file(course: Path) -> None:
+def test_a_kernel_of_the_declaration_is_not_a_stray_file(course: Path) -> None:
     declaration = course / "checks/1_architecture/w01a_double.py"
     declaration.with_suffix(".cu").write_text("")
     assert len(findings(invariants.trees_agree, course)) == 1
@@ -124,7 +123,7 @@ def test_a_kernel_that_the_declaration_launches_is_no_stray_file(course: Path) -
     assert findings(invariants.trees_agree, course) == []
 
 
-def test_the_steps_of_a_ladder_are_no_stray_files(course: Path) -> None:
+def test_the_steps_of_a_ladder_are_not_stray_files(course: Path) -> None:
     ladder = course / "solutions/1_architecture/steps/w01a_double"
     ladder.mkdir(parents=True)
     for name in ("1_naive.cu", "2_tile.cu", "launch.py"):
@@ -143,8 +142,8 @@ def test_an_expert_kernel_has_the_files_of_the_answer(course: Path) -> None:
     ]
 
 
-def kernel_of(lines: int) -> str:
-    """A Triton kernel with that many lines of code, a docstring and comments."""
+def make_kernel(lines: int) -> str:
+    """Return a Triton kernel with this number of lines of code, and with a docstring and comments."""
     body = "".join(f"    y = x * {line}  # a comment beside code\n    # a comment\n\n" for line in range(lines - 2))
     docstring = '    """Return nothing.\n\n    Rarely.\n    """\n'
     return f"import triton\n\n\n@triton.jit\ndef kernel(x):\n{docstring}{body}    y = 0\n"
@@ -152,18 +151,18 @@ def kernel_of(lines: int) -> str:
 
 def test_a_long_answer_is_found(course: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = course / "solutions/1_architecture/w01a_double.py"
-    answer.write_text(kernel_of(60))
+    answer.write_text(make_kernel(60))
     assert findings(invariants.answers_are_short, course) == []
-    answer.write_text(kernel_of(62))
-    (found,) = findings(invariants.answers_are_short, course)
-    assert found.startswith(
+    answer.write_text(make_kernel(62))
+    (finding,) = findings(invariants.answers_are_short, course)
+    assert finding.startswith(
         "the kernels of solutions/1_architecture/w01a_double.py have 62 lines of code, over 60; move"
     )
     monkeypatch.setitem(answers.LONG_ANSWERS, "double", 62)
     assert findings(invariants.answers_are_short, course) == []
-    answer.write_text(kernel_of(61))
+    answer.write_text(make_kernel(61))
     assert findings(invariants.answers_are_short, course)[0].endswith("write 61 in LONG_ANSWERS of dev/answers.py")
-    answer.write_text(kernel_of(60))
+    answer.write_text(make_kernel(60))
     assert findings(invariants.answers_are_short, course)[0].endswith(
         "remove its entry in LONG_ANSWERS of dev/answers.py"
     )
@@ -172,17 +171,17 @@ def test_a_long_answer_is_found(course: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_an_expert_kernel_that_could_be_the_answer_is_found(course: Path) -> None:
     expert = course / "solutions/1_architecture/expert/w01a_double.py"
     expert.parent.mkdir()
-    (course / "solutions/1_architecture/w01a_double.py").write_text(kernel_of(20))
-    expert.write_text(kernel_of(21))
+    (course / "solutions/1_architecture/w01a_double.py").write_text(make_kernel(20))
+    expert.write_text(make_kernel(21))
     assert findings(invariants.answers_are_short, course) == []
-    expert.write_text(kernel_of(20))
+    expert.write_text(make_kernel(20))
     assert findings(invariants.answers_are_short, course) == [
         "solutions/1_architecture/expert/w01a_double.py is no longer than solutions/1_architecture/w01a_double.py; "
         "make it the answer"
     ]
 
 
-def test_cuda_is_counted_without_comments(tmp_path: Path) -> None:
+def test_lines_of_cuda_are_counted_without_comments(tmp_path: Path) -> None:
     item = ExerciseRef(tmp_path, "1_architecture/w01a_double")
     item.solution.parent.mkdir(parents=True)
     item.solution.write_text("def double(x):\n    return x\n")
@@ -224,12 +223,12 @@ def test_a_broken_lesson_is_found(course: Path) -> None:
 
 
 def test_a_loose_tolerance_admits_the_next_lower_precision(course: Path) -> None:
-    assert admitted(course, ("Tolerance(1e-6, 0.0)", "Tolerance(1e-2, 0.0)")) == [
+    assert find_control_findings(course, ("Tolerance(1e-6, 0.0)", "Tolerance(1e-2, 0.0)")) == [
         "double: the next lower precision passes on every case; tighten the tolerance or add a case"
     ]
 
 
-# What makes a kernel's declaration of the fixture's, with all that is asked of one.
+# Changes that turn the fixture's declaration into a complete declaration of a kernel.
 KERNEL = (
     ('kind="python"', 'kind="kernel"'),
     (
@@ -245,8 +244,8 @@ KERNEL = (
     ),
 )
 
-# And of that a declaration that only moves values.
-MOVED = (
+# Further changes that turn the kernel's declaration into one that only moves values.
+DATA_MOVEMENT = (
     ("2 * x.double()", "x.flip(0)"),
     ("Tolerance(1e-6, 0.0)", "EXACT"),
     ("    extreme=draw.any_bits_,\n", ""),
@@ -254,8 +253,8 @@ MOVED = (
 )
 
 
-def admitted(course: Path, *changes: tuple[str, str]) -> list[str]:
-    """What is found in the declaration of a kernel after these changes."""
+def find_control_findings(course: Path, *changes: tuple[str, str]) -> list[str]:
+    """Apply these changes to the declaration of a kernel and return the findings about its controls."""
     declaration = course / "checks/1_architecture/w01a_double.py"
     text = declaration.read_text()
     for old, new in (*KERNEL, *changes):
@@ -266,16 +265,16 @@ def admitted(course: Path, *changes: tuple[str, str]) -> list[str]:
 
 
 def test_a_kernel_with_all_kinds_of_inputs_has_no_findings(course: Path) -> None:
-    assert admitted(course) == []
+    assert find_control_findings(course) == []
 
 
-def test_a_kernel_that_moves_values_declares_no_extremes(course: Path) -> None:
-    assert admitted(course, *MOVED) == []
+def test_a_data_movement_kernel_needs_no_extremes(course: Path) -> None:
+    assert find_control_findings(course, *DATA_MOVEMENT) == []
 
 
-LACKS = {
+INCOMPLETE_DECLARATIONS = {
     "no extreme values": (
-        (("    extreme=draw.any_bits_,\n", ""), MOVED[-1]),
+        (("    extreme=draw.any_bits_,\n", ""), DATA_MOVEMENT[-1]),
         [": no extreme values; declare the problem's extreme, and its faults that show with them alone"],
     ),
     "extremes that show nothing": (
@@ -306,7 +305,7 @@ LACKS = {
         ],
     ),
     "bits that nobody draws": (
-        (*MOVED[:2], ("extreme=draw.any_bits_", "extreme=lambda rng, x: None"), MOVED[-1]),
+        (*DATA_MOVEMENT[:2], ("extreme=draw.any_bits_", "extreme=lambda rng, x: None"), DATA_MOVEMENT[-1]),
         [
             f": {name} passes on every case; give the inputs draw.any_bits_ in the problem's extreme"
             for name in controls.LOSSES
@@ -319,25 +318,23 @@ LACKS = {
                 "    return torch.rand(n, generator=rng), torch.randperm(n, generator=rng)",
             ),
             ("lambda x: 2 * x.double()", "lambda x, i: x[i]"),
-            MOVED[1],
-            MOVED[2],
-            MOVED[3],
+            DATA_MOVEMENT[1],
+            DATA_MOVEMENT[2],
+            DATA_MOVEMENT[3],
         ),
         [": tensor 1 of integers repeats no value; repeat some in the problem's extreme"],
     ),
 }
 
 
-@pytest.mark.parametrize(("changes", "said"), LACKS.values(), ids=LACKS)
-def test_a_kernel_that_lacks_a_kind_of_inputs_is_told_which(
-    course: Path, changes: tuple[tuple[str, str], ...], said: list[str]
+@pytest.mark.parametrize(("changes", "messages"), INCOMPLETE_DECLARATIONS.values(), ids=INCOMPLETE_DECLARATIONS)
+def test_missing_kinds_of_inputs_are_named(
+    course: Path, changes: tuple[tuple[str, str], ...], messages: list[str]
 ) -> None:
-    assert admitted(course, *changes) == [f"double{one}" for one in said]
+    assert find_control_findings(course, *changes) == [f"double{message}" for message in messages]
 
 
-def test_a_case_that_could_exhaust_the_memory_is_named_and_not_generated(
-    course: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_case_that_exceeds_the_memory_limit_is_not_generated(course: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     generated: list[Any] = []
 
     def generate_inputs(exercise: Exercise, case: Case, *arguments: Any) -> Any:
@@ -346,7 +343,7 @@ def test_a_case_that_could_exhaust_the_memory_is_named_and_not_generated(
 
     monkeypatch.setattr(controls, "generate_inputs", generate_inputs)
     monkeypatch.setattr(controls, "MAX_CASE_BYTES", 8 * 65_537)
-    assert admitted(course) == []
+    assert find_control_findings(course) == []
     assert 65_537 in generated
     generated.clear()
     monkeypatch.setattr(controls, "MAX_CASE_BYTES", 8 * 65_537 - 1)
@@ -356,7 +353,7 @@ def test_a_case_that_could_exhaust_the_memory_is_named_and_not_generated(
     assert 65_537 not in generated
 
 
-UNSTATED = (
+NO_PARAGRAPH = (
     "the docstring of phases/1_architecture/w01a_double.py lacks this paragraph; add it there and in the solution:"
 )
 STATEMENTS: dict[str, tuple[Invariant, tuple[tuple[str, str], ...], str, list[str]]] = {
@@ -392,8 +389,8 @@ STATEMENTS: dict[str, tuple[Invariant, tuple[tuple[str, str], ...], str, list[st
         (('entry="double"', 'entry="double", launches=1'),),
         "double(x) returns 2 * x.",
         [
-            f"{UNSTATED}\nThe grader enforces this limit on the largest case (n=1000); smaller cases get some slack for"
-            " partial tiles. A call may\nlaunch at most 1 kernel."
+            f"{NO_PARAGRAPH}\nThe grader enforces this limit on the largest case (n=1000); smaller cases get some slack"
+            " for partial tiles. A call may\nlaunch at most 1 kernel."
         ],
     ),
     "limits that are stated": (
@@ -406,14 +403,14 @@ STATEMENTS: dict[str, tuple[Invariant, tuple[tuple[str, str], ...], str, list[st
 }
 
 
-@pytest.mark.parametrize(("invariant", "changes", "statement", "said"), STATEMENTS.values(), ids=STATEMENTS)
-def test_a_statement_that_does_not_meet_its_declaration_is_found(
-    course: Path, invariant: Invariant, changes: tuple[tuple[str, str], ...], statement: str, said: list[str]
+@pytest.mark.parametrize(("invariant", "changes", "statement", "messages"), STATEMENTS.values(), ids=STATEMENTS)
+def test_a_mismatch_of_statement_and_declaration_is_found(
+    course: Path, invariant: Invariant, changes: tuple[tuple[str, str], ...], statement: str, messages: list[str]
 ) -> None:
-    admitted(course, *changes)
+    find_control_findings(course, *changes)
     stub = course / "phases/1_architecture/w01a_double.py"
     stub.write_text(f'"""{statement}"""\n{STUB}')
-    assert findings(invariant, course) == said
+    assert findings(invariant, course) == messages
 
 
 def test_a_tolerance_below_the_rounding_of_the_output_is_found(course: Path) -> None:
@@ -423,10 +420,12 @@ def test_a_tolerance_below_the_rounding_of_the_output_is_found(course: Path) -> 
     assert "the rounded truth is rejected" in findings(invariants.controls_are_rejected, course)[0]
 
 
-def test_inputs_that_do_not_change_admit_the_first_output(course: Path) -> None:
+def test_constant_inputs_admit_the_first_output(course: Path) -> None:
     declaration = course / "checks/1_architecture/w01a_double.py"
     declaration.write_text(declaration.read_text().replace("generator=rng", "generator=rng.manual_seed(0)"))
-    assert findings(invariants.controls_are_rejected, course) == []  # the same output is then the right one
+    assert (
+        findings(invariants.controls_are_rejected, course) == []
+    )  # with constant inputs, the first output is correct for every call
 
 
 def test_the_lower_precision_keeps_exponents_and_drops_bits() -> None:
@@ -449,7 +448,7 @@ def test_a_stub_that_passes_and_a_solution_that_fails_are_found(course: Path) ->
     assert "ends as WRONG_VALUES" in findings(invariants.solutions_pass, course)[0]
 
 
-def test_a_wrong_solution_is_found_whose_text_is_not_written(course: Path) -> None:
+def test_a_wrong_solution_with_an_unwritten_docstring_is_found(course: Path) -> None:
     solution = course / "solutions/1_architecture/w01a_double.py"
     solution.write_text('"""TODO: what is learned."""\n' + SOLUTION.replace("2", "3"))
     assert "ends as WRONG_VALUES" in findings(invariants.solutions_pass, course)[0]
@@ -459,13 +458,13 @@ def test_an_expert_kernel_that_fails_is_found(course: Path) -> None:
     expert = course / "solutions/1_architecture/expert/w01a_double.py"
     expert.parent.mkdir()
     expert.write_text(SOLUTION.replace("2", "3"))
-    (found,) = findings(invariants.solutions_pass, course)
-    assert found.startswith("solutions/1_architecture/expert/w01a_double.py ends as WRONG_VALUES")
+    (finding,) = findings(invariants.solutions_pass, course)
+    assert finding.startswith("solutions/1_architecture/expert/w01a_double.py ends as WRONG_VALUES")
 
 
 def test_a_notebook_that_stops_is_found(course: Path) -> None:
     notebook = course / "notebooks/1_architecture/week01_threads.ipynb"
-    notebook.write_text(json.dumps(notebook_of("1 / 0")))
+    notebook.write_text(json.dumps(make_notebook("1 / 0")))
     assert findings(invariants.notebooks_run, course) == [
         "notebooks/1_architecture/week01_threads.ipynb: ZeroDivisionError: division by zero"
     ]
@@ -490,7 +489,7 @@ def test_a_stale_table_is_found(course: Path) -> None:
         ("c\n", [(1, "c")]),
     ],
 )
-def test_solving_only_ever_adds_lines(stub: str, drifted: list[tuple[int, str]]) -> None:
+def test_drift_is_each_line_that_the_solution_lacks(stub: str, drifted: list[tuple[int, str]]) -> None:
     assert stubs.drift(stub, "a\nx\nb\n") == drifted
 
 
@@ -524,23 +523,22 @@ def test_a_kernel_without_a_body_is_found(source: str, line: int) -> None:
     ids=["comments", "slashes", "unclosed", "kernels", "bodies", "constant", "constants"],
 )
 def test_a_hostile_source_is_read_in_linear_time(source: str) -> None:
-    """Reading takes milliseconds; where the time grows with the square, pytest's timeout ends the test."""
+    """Parsing takes milliseconds; a parser with quadratic time would exceed pytest's timeout."""
     assert stubs.empty_kernel(source) == 0
 
 
-def test_every_stub_of_a_kernel_is_empty_and_no_solution_is() -> None:
+def test_stubs_have_empty_kernels_and_solutions_do_not() -> None:
     for tree, empty in (("phases", True), ("solutions", False)):
         sources = {path.name: path.read_text() for path in registry.root().glob(f"{tree}/*/*.cu")}
         assert len(sources) >= 8
-        # Two are given kernels to improve or to launch, one none at all, one a kernel of CUTLASS, and some are given
-        # broken kernels.
-        given = [
+        # These exercises start from a complete kernel to launch, improve, or repair, or write no kernel of their own.
+        complete_kernels = [
             "w01d_host_program.cu",
             "w07d_ptx.cu",
             "w08b_sgemm_async.cu",
             "w24d_cutlass_epilogue.cu",
             *(name for name in sources if "_repair_" in name),
         ]
-        for name in given:
+        for name in complete_kernels:
             assert not stubs.empty_kernel(sources.pop(name))
         assert {bool(stubs.empty_kernel(source)) for source in sources.values()} == {empty}

@@ -1,4 +1,4 @@
-"""The package of week 16 launches on the device of its tensors, also where another device is the current one."""
+"""Test that week 16's package launches on the device of its tensors, even if another device is current."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is seen of a call in its own process: guard bands around its memory, and the operators that compute."""
+"""Test the monitoring of a call in its process: guard bands around allocations, and recorded operators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GUARDED = {
 
 
 @pytest.mark.parametrize("make", GUARDED.values(), ids=GUARDED)
-def test_fresh_memory_is_poisoned_and_has_the_form_asked_for(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_new_memory_is_poisoned_and_has_the_requested_layout(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
     x = torch.randn(3, 5).t()
     plain = make(x)
     record = CallRecord()
@@ -40,7 +40,7 @@ def test_fresh_memory_is_poisoned_and_has_the_form_asked_for(make: Callable[[tor
     assert allocator.describe_broken_guard() == ""
 
 
-def test_timed_calls_are_not_slowed_by_poison() -> None:
+def test_no_guard_is_checked_without_poison() -> None:
     allocator = GuardedAllocator(poison=False)
     with DispatchMonitor(allocator.allocate):
         out = torch.empty(10).zero_()
@@ -49,16 +49,16 @@ def test_timed_calls_are_not_slowed_by_poison() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "said"),
+    ("place", "expected_error"),
     [(-1, "wrote before the start of a tensor of 40 bytes"), (10, "wrote past the end of a tensor of 40 bytes")],
 )
-def test_a_write_beside_an_allocation_is_found(place: int, said: str) -> None:
+def test_a_write_outside_an_allocation_is_found(place: int, expected_error: str) -> None:
     allocator = GuardedAllocator(poison=True)
     with DispatchMonitor(allocator.allocate):
         out = torch.empty(10)
         torch.empty(4)
     torch.as_strided(out, (1,), (1,), out.storage_offset() + place).fill_(1.0)
-    assert allocator.describe_broken_guard() == said
+    assert allocator.describe_broken_guard() == expected_error
 
 
 @pytest.mark.parametrize("poison", [True, False])
@@ -72,19 +72,19 @@ def test_a_write_past_an_input_is_found(bytes_past: int, poison: bool) -> None:
     assert allocator.describe_broken_guard() == "wrote past the end of a tensor of 40 bytes"
 
 
-@pytest.mark.parametrize("place", range(5))
-@pytest.mark.parametrize(("byte", "said"), [(GUARD - 1, "before the start"), (-GUARD, "past the end")])
-def test_of_many_inputs_the_one_beside_which_a_write_went_is_named(place: int, byte: int, said: str) -> None:
+@pytest.mark.parametrize("index", range(5))
+@pytest.mark.parametrize(("byte", "expected_error"), [(GUARD - 1, "before the start"), (-GUARD, "past the end")])
+def test_the_input_next_to_a_wrong_write_is_named(index: int, byte: int, expected_error: str) -> None:
     allocator = GuardedAllocator(poison=False)
     copies = allocator.copy_inputs([torch.randn(10 * (1 + size)) for size in range(5)])
     assert allocator.describe_broken_guard() == ""
     assert len({copy.untyped_storage().data_ptr() for copy in copies}) == 5
-    storage_bytes(copies[place])[byte] ^= 1
-    assert allocator.describe_broken_guard() == f"wrote {said} of a tensor of {40 * (1 + place)} bytes"
+    storage_bytes(copies[index])[byte] ^= 1
+    assert allocator.describe_broken_guard() == f"wrote {expected_error} of a tensor of {40 * (1 + index)} bytes"
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 7])
-def test_what_lies_behind_an_input_is_poison_from_its_last_byte_on(size: int) -> None:
+def test_guard_bands_of_an_input_start_at_its_first_and_last_byte(size: int) -> None:
     (copy,) = GuardedAllocator(poison=False).copy_inputs([torch.full((size,), 7, dtype=torch.uint8)])
     storage = storage_bytes(copy)
     poison = poison_(torch.empty_like(storage))
@@ -94,7 +94,7 @@ def test_what_lies_behind_an_input_is_poison_from_its_last_byte_on(size: int) ->
 
 
 @pytest.mark.parametrize("view", [lambda x: x, lambda x: x.t(), lambda x: x[2:, 1::2], lambda x: x[:0]])
-def test_a_guarded_input_has_values_strides_and_a_storage_of_its_own(
+def test_a_guarded_input_has_its_own_storage_and_the_same_layout(
     view: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
     tensor = view(torch.randn(6, 8))
@@ -108,7 +108,7 @@ def test_a_guarded_input_has_values_strides_and_a_storage_of_its_own(
 
 
 @pytest.mark.parametrize(
-    ("call", "noted"),
+    ("call", "recorded_names"),
     [
         (lambda x: x + x, ["add"]),
         (lambda x: torch.softmax(x, 0), ["_softmax"]),
@@ -120,24 +120,29 @@ def test_a_guarded_input_has_values_strides_and_a_storage_of_its_own(
         (lambda x: x.new_zeros(3)[1:].unsqueeze(0), []),
     ],
 )
-def test_operators_that_compute_are_noted(call: Callable[[torch.Tensor], object], noted: list[str]) -> None:
-    record, x = CallRecord(), torch.ones(4)
+def test_computing_operators_are_recorded(call: Callable[[torch.Tensor], object], recorded_names: list[str]) -> None:
+    record = CallRecord()
+    x = torch.ones(4)
     with AUDIT_LOG.recording(record), DispatchMonitor(GuardedAllocator(poison=True).allocate):
         call(x)
-    assert [operator.name for operator in record.operators] == [name for name in noted if name != "_unsafe_view"]
+    assert [operator.name for operator in record.operators] == [
+        name for name in recorded_names if name != "_unsafe_view"
+    ]
 
 
-def test_an_operator_is_told_with_the_line_of_the_submission() -> None:
+def test_a_recorded_operator_has_its_line() -> None:
     module = ModuleType(confine.SUBMISSION)
     exec("def helper(x):\n    return x.sum()\n\n\ndef entry(x):\n    return helper(x)\n", vars(module))
-    record, x = CallRecord(), torch.ones(4)
+    record = CallRecord()
+    x = torch.ones(4)
     with AUDIT_LOG.recording(record), DispatchMonitor(GuardedAllocator(poison=True).allocate):
         module.entry(x)
     assert [(operator.name, operator.line) for operator in record.operators] == [("sum", 2)]
 
 
-def test_nothing_is_noted_outside_of_a_call() -> None:
-    record, x = CallRecord(), torch.ones(4)
+def test_no_operator_is_recorded_outside_a_call() -> None:
+    record = CallRecord()
+    x = torch.ones(4)
     with DispatchMonitor(GuardedAllocator(poison=True).allocate):
         with AUDIT_LOG.recording(record):
             pass
@@ -145,21 +150,21 @@ def test_nothing_is_noted_outside_of_a_call() -> None:
     assert record.operators == []
 
 
-def test_an_operator_of_the_submission_is_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operators_inside_a_custom_operator_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     @torch.library.custom_op("watched::twice", mutates_args=())
     def twice(x: torch.Tensor) -> torch.Tensor:
         out = torch.empty_like(x)
-        seen.append((out.numpy().view("int16")[::2] == POISON).all())
+        poison_checks.append((out.numpy().view("int16")[::2] == POISON).all())
         return x * 2
 
-    seen: list[object] = []
+    poison_checks: list[object] = []
     twice._init_fn.__module__ = confine.SUBMISSION
     record = CallRecord()
     allocator = GuardedAllocator(poison=True)
     with AUDIT_LOG.recording(record), DispatchMonitor(allocator.allocate):
         result = twice(torch.ones(3))
     assert result.tolist() == [2, 2, 2]
-    assert seen == [True], "memory is poisoned in it, too"
+    assert poison_checks == [True], "memory must be poisoned inside a custom operator too"
     names = {operator.name for operator in record.operators}
     assert "mul" in names
     assert "twice" not in names

@@ -1,4 +1,4 @@
-"""The limit on active lanes, and the line where most are idle."""
+"""Test the limit on active lanes, and the line that is named for most idle lanes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def exercise() -> Exercise:
     return registry.load(registry.find("divergence"))
 
 
-def test_the_average_is_over_all_instructions_and_the_line_with_most_idle_lanes_is_named() -> None:
+def test_the_line_with_the_most_idle_lanes_is_named() -> None:
     finding = check_active_lanes(LINES, 11.7, {"n": 8})
     assert finding is not None
     assert (finding.verdict, finding.file, finding.line) == (Verdict.DIVERGENT, "k.cu", 5)
@@ -40,28 +40,28 @@ def test_the_average_is_over_all_instructions_and_the_line_with_most_idle_lanes_
     assert check_active_lanes((), 32, {"n": 8}) is None
 
 
-def test_lanes_that_never_were_part_nowhere() -> None:
+def test_inactive_lanes_are_not_called_divergent() -> None:
     finding = check_active_lanes([LineInstructions("k.cu", 5, 10, 10)], 2, {"n": 8})
     assert finding is not None
     assert finding.cause.endswith("most are idle in line 5 (1 active)")
 
 
-def test_a_case_is_limited_from_half_the_largest_ones_bytes_on(exercise: Exercise) -> None:
+def test_the_limit_applies_from_half_the_largest_size_on(exercise: Exercise) -> None:
     n = exercise.largest["n"]
-    few = [LineInstructions("k.cu", 5, 10, 10)]
-    assert check_case(exercise, {"n": n // 2 + 1, "distribution": "mixed"}, (), few, 1) is not None
-    assert check_case(exercise, {"n": n // 2 - 1, "distribution": "mixed"}, (), few, 1) is None
-    assert check_case(replace(exercise, active_lanes=None), exercise.largest, (), few, 1) is None
+    divergent_lines = [LineInstructions("k.cu", 5, 10, 10)]
+    assert check_case(exercise, {"n": n // 2 + 1, "distribution": "mixed"}, (), divergent_lines, 1) is not None
+    assert check_case(exercise, {"n": n // 2 - 1, "distribution": "mixed"}, (), divergent_lines, 1) is None
+    assert check_case(replace(exercise, active_lanes=None), exercise.largest, (), divergent_lines, 1) is None
 
 
 @pytest.mark.parametrize("limit", [-1.0, 0.0, 33.0])
-def test_a_limit_that_says_nothing_or_cannot_be_reached_is_refused(exercise: Exercise, limit: float) -> None:
+def test_an_invalid_limit_of_active_lanes_is_refused(exercise: Exercise, limit: float) -> None:
     with pytest.raises(DeclarationError, match="active_lanes"):
         replace(exercise, active_lanes=limit)
 
 
 def test_a_report_has_the_lanes_of_every_line(tmp_path: Path) -> None:
-    """From the counters of the process that runs the kernels to the report, for a thread for each oscillator."""
+    """A divergent kernel with a thread per oscillator is graded, and its counters reach the report."""
     item = registry.find("divergence")
     for file in item.files("expert"):
         (tmp_path / file.name).write_text(file.read_text())
@@ -73,15 +73,15 @@ def test_a_report_has_the_lanes_of_every_line(tmp_path: Path) -> None:
     assert report.stars == 0
     assert all(case.verdict.passed for case in report.cases)
     source = (tmp_path / "w06c_divergence.cu").read_text().splitlines()
-    of_line = {source[one.line - 1].strip(): one for one in report.instructions if one.line}
+    of_line = {source[entry.line - 1].strip(): entry for entry in report.instructions if entry.line}
     guard = of_line["if (i >= n) return;"]
     step = of_line["const float v2 = v + H / 2 * a1, a2 = acceleration(position + H / 2 * v1);"]
     assert guard.active == pytest.approx(32, abs=0.1)
-    assert 7 < step.active < 9, "steps on a logarithmic scale: a mean of 15, 56 for the longest of 32"
+    assert 7 < step.active < 9, "steps are on a logarithmic scale: 15 in the mean, and 56 for the longest of 32 lanes"
     assert Report.from_json(report.to_json()).instructions == report.instructions
 
 
-def test_instructions_that_the_work_does_not_take_hide_nothing() -> None:
+def test_needless_instructions_do_not_hide_divergence() -> None:
     lines = [LineInstructions("k.cu", 5, 100, 400), LineInstructions("k.cu", 6, 1000, 32_000)]
     assert check_active_lanes(lines, 16, {"n": 8}) is None
     finding = check_active_lanes(lines, 16, {"n": 8}, useful=400)

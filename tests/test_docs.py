@@ -1,4 +1,4 @@
-"""Generated tables."""
+"""Test the generated tables of the documents, and their links."""
 
 from __future__ import annotations
 
@@ -30,36 +30,41 @@ def test_a_table_is_replaced_between_its_markers(tmp_path: Path) -> None:
     )
 
 
-def test_tables_of_results_hold_what_was_measured(tmp_path: Path) -> None:
+def test_tables_of_results_contain_the_measurements(tmp_path: Path) -> None:
     ceilings = {"copy": 4e12, "read": 4.4e12}
     speedup = Interval(3.67, 3.61, 3.72)
-    measured = Measurement(
+    measurement = Measurement(
         {"n": 4096}, 1.28e-4, 4.7e-4, None, speedup, None, 528_000_000, 0, 1.2e-4, ceilings, 9, "paired rounds"
     )
-    timed = Report("1_architecture/w03c_transpose", "", "", "GPU", 1, Verdict.PASSED, measurement=measured)
+    timed = Report("1_architecture/w03c_transpose", "", "", "GPU", 1, Verdict.PASSED, measurement=measurement)
     ratios = {"copy": (0.98, 0.97, 0.99), "Liger": (1.456, 1.4, 1.5)}
     race = results.PeerComparison("softmax", "16 rows", 1e-3, 8, 4.2e12, ratios, "1.2 times Liger", True)
-    lost = {"Liger": (1.2, 1.1, 1.3), "quack": (0.9, 0.8, 0.95)}
+    ratios_of_loss = {"Liger": (1.2, 1.1, 1.3), "quack": (0.9, 0.8, 0.95)}
     loss = results.PeerComparison(
         "softmax",
         "8 rows",
         1e-3,
         8,
         4.2e12,
-        lost,
+        ratios_of_loss,
         flops=2 * 10**9,
         host_seconds=1.2e-5,
         elapsed_ratios={"copy": 0.5, "Liger": 0.92, "quack": 0.97},
     )
-    zero = dict.fromkeys(f"{space}_{way}" for space in ("global", "shared") for way in ("load", "store"))
-    none = {f"{key}_{unit}": 0 for key in zero for unit in ("requests", "sectors", "wavefronts")}
-    ncu = {**none, "global_load_requests": 8, "global_load_sectors": 36}
-    counted = {"strided": results.CounterPair(ncu, {**ncu, "global_load_sectors": 1040})}
-    other = results.PeerComparison("gelu", "1 row", 1e-3, 8, 4.2e12, {"eager": (1.25, 1.2, 1.3)})
-    absent = {"quack: softmax 16 rows": "ValueError: a | b\nc"}
+    access_kinds = dict.fromkeys(f"{space}_{way}" for space in ("global", "shared") for way in ("load", "store"))
+    zero_counters = {f"{key}_{unit}": 0 for key in access_kinds for unit in ("requests", "sectors", "wavefronts")}
+    ncu = {**zero_counters, "global_load_requests": 8, "global_load_sectors": 36}
+    counter_pairs = {"strided": results.CounterPair(ncu, {**ncu, "global_load_sectors": 1040})}
+    eager_comparison = results.PeerComparison("gelu", "1 row", 1e-3, 8, 4.2e12, {"eager": (1.25, 1.2, 1.3)})
+    absent_peers = {"quack: softmax 16 rows": "ValueError: a | b\nc"}
     dates = {timed.exercise: "2026-11-30"}
     machine = results.Machine(
-        "GPU", reports=(timed,), report_dates=dates, peers=(race, other, loss), counters=counted, absent=absent
+        "GPU",
+        reports=(timed,),
+        report_dates=dates,
+        peers=(race, eager_comparison, loss),
+        counters=counter_pairs,
+        absent=absent_peers,
     )
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "gpu.json").write_text(encode(machine))
@@ -125,7 +130,7 @@ def test_a_table_names_the_versions_that_were_recorded(
 
 
 def test_every_published_table_of_measurements_names_its_versions() -> None:
-    """A row that begins with the GPU was measured there, and what was compiled has its compilers."""
+    """A table of measurements on a GPU, and the table of compiled kernels, must name the compilers' versions."""
     for path in ("docs/results.md", "docs/platforms.md", "warpcheck/docs/ptx-machine.md"):
         tables = re.findall(
             r"<!-- table: (\w+) -->\n(.*?)<!-- end -->", (registry.root() / path).read_text(), re.DOTALL
@@ -144,7 +149,7 @@ def test_every_published_table_of_measurements_names_its_versions() -> None:
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)")
 
 
-def test_the_links_between_documents_lead_somewhere() -> None:
+def test_links_between_documents_are_valid() -> None:
     root = registry.root()
     documents = [path for pattern in docs.PAGES for path in root.glob(pattern)]
     assert {"README.md", "attacks.md", "ptx-machine.md", "glossary.md"} <= {path.name for path in documents}

@@ -1,4 +1,4 @@
-"""The doctor finds what is missing and names the command that fixes it."""
+"""Test kp doctor: it reports each missing part with the command that installs it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from kernelpath.grading import grade
 from kernelpath.host_info import HostInfo
 from kernelpath.verdict import Verdict
 
-# The lane that cannot be tried where the tests run: JAX asks for Python 3.11.
+# The lane that cannot be tried if JAX is not installed, as under Python 3.10.
 ABSENT = {} if importlib.util.find_spec("jax") else {"Pallas": "jax"}
 
 
-def test_a_missing_package_is_asked_for_in_the_version_that_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_installed_in_the_required_version(monkeypatch: pytest.MonkeyPatch) -> None:
     required = ["cuda-bindings<14,>=13", "cuda-core<2", "torch; extra == 'test'", "cuda-bindings-extra", "triton>=3"]
     monkeypatch.setattr("importlib.metadata.requires", lambda _: required)
     pip = f"{sys.executable} -m pip install"
@@ -42,7 +42,7 @@ def test_a_missing_package_is_asked_for_in_the_version_that_is_required(monkeypa
     assert packages.missing("cuda.bindings.nvrtc") == f"cuda-bindings is not installed: {pip} 'cuda-bindings<14,>=13'"
 
 
-def test_a_missing_package_of_an_extra_is_installed_with_the_others_of_the_extra(
+def test_a_missing_package_is_installed_with_its_whole_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     required = [
@@ -58,7 +58,7 @@ def test_a_missing_package_of_an_extra_is_installed_with_the_others_of_the_extra
 
 
 class Blocker:
-    """Keeps packages from being imported, as if they were not installed."""
+    """An import hook that makes packages look as if they were not installed."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
@@ -81,7 +81,7 @@ cli.main(["doctor"])
 @pytest.mark.parametrize(
     ("blocked", "lacking", "remedies"),
     [
-        # Two packages of unrelated lanes in one run: each lane is there in a run without the other's package.
+        # Two packages of unrelated lanes are blocked together to save a run: each lane works in another run.
         (
             ["triton", "cutlass_library"],
             ["triton"],
@@ -95,35 +95,33 @@ cli.main(["doctor"])
         ),
     ],
 )
-def test_a_missing_package_costs_its_lane_alone(
+def test_a_missing_package_disables_only_its_lanes(
     blocked: list[str], lacking: list[str], remedies: dict[str, str]
 ) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", BLOCKED.format(blocker=inspect.getsource(Blocker), blocked=blocked)],
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
-    found, *lines = done.stdout.splitlines()
-    assert set(found.split()) == {*lacking, *map(str.lower, ABSENT)}
-    without = {line[5:].partition(" without a GPU")[0]: line for line in lines if "without a GPU" in line}
+    assert process.returncode == 0, process.stderr
+    lacking_lanes, *lines = process.stdout.splitlines()
+    assert set(lacking_lanes.split()) == {*lacking, *map(str.lower, ABSENT)}
+    lines_of_lanes = {line[5:].partition(" without a GPU")[0]: line for line in lines if "without a GPU" in line}
     remedies = remedies | ABSENT
-    assert {lane for lane, line in without.items() if line.startswith("no")} == set(remedies)
-    assert len(without) == 6
+    assert {lane for lane, line in lines_of_lanes.items() if line.startswith("no")} == set(remedies)
+    assert len(lines_of_lanes) == 6
     for lane, distribution in remedies.items():
-        assert lines[lines.index(without[lane]) + 1] == f"     do: {packages.install(distribution)}"
+        assert lines[lines.index(lines_of_lanes[lane]) + 1] == f"     do: {packages.install(distribution)}"
 
 
-def test_a_lane_without_its_package_is_a_verdict_with_the_remedy(
-    doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lane_without_its_package_is_unavailable(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> None:
     doubling.solution.write_text("import triton\n\n\ndef double(x):\n    return 2 * x\n")
     monkeypatch.setattr(sys, "meta_path", [Blocker("triton"), *sys.meta_path])
     for name in [name for name in sys.modules if name.partition(".")[0] == "triton"]:
         monkeypatch.delitem(sys.modules, name)
-    graded = grade.grade(doubling, doubling.solution, device="cpu")
-    assert (graded.verdict, graded.cause) == (Verdict.UNAVAILABLE, packages.missing("triton"))
-    assert (graded.next_step, graded.cases) == ("kp doctor", ())
+    report = grade.grade(doubling, doubling.solution, device="cpu")
+    assert (report.verdict, report.cause) == (Verdict.UNAVAILABLE, packages.missing("triton"))
+    assert (report.next_step, report.cases) == ("kp doctor", ())
 
 
 def test_a_lane_that_fails_says_why_in_one_line() -> None:
@@ -131,24 +129,24 @@ def test_a_lane_that_fails_says_why_in_one_line() -> None:
     assert doctor.try_lane("CUDA C++", raising, "cpu").detail == "RuntimeError: no such driver"
 
 
-def test_a_lane_that_computes_nonsense_does_not_work() -> None:
+def test_a_lane_that_computes_wrong_values_does_not_work() -> None:
     silent = {"probe.py": "def run(out): out.fill_(0)"}
     assert "wrong answer" in doctor.try_lane("CUDA C++", silent, "cpu").detail
 
 
-def test_a_machine_without_a_gpu_does_not_try_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_gpu_does_not_probe_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    found = doctor.try_lane("CUDA C++ on a GPU", {"probe.py": "raise SystemExit"}, "cuda")
-    assert (found.works, found.detail) == (False, "no GPU")
+    diagnosis = doctor.try_lane("CUDA C++ on a GPU", {"probe.py": "raise SystemExit"}, "cuda")
+    assert (diagnosis.works, diagnosis.detail) == (False, "no GPU")
 
 
 def test_every_lane_compiles_and_runs_without_a_gpu() -> None:
-    """In a process of its own: the Triton lane changes Triton's driver for good."""
+    """The test needs its own process, because activating the lane replaces Triton's driver permanently."""
     code = "from kernelpath import doctor\nfor found in doctor.lanes(): print(found.works, found.what, found.detail)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    without = [line for line in done.stdout.splitlines() if "without a GPU" in line]
-    assert len(without) == 6
-    failed = [line for line in without if not line.startswith("True")]
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    lines_of_lanes = [line for line in process.stdout.splitlines() if "without a GPU" in line]
+    assert len(lines_of_lanes) == 6
+    failed = [line for line in lines_of_lanes if not line.startswith("True")]
     assert len(failed) == len(ABSENT), failed
     assert all(line.startswith("False Pallas") for line in failed)
 
@@ -159,7 +157,7 @@ def test_a_missing_compiler_is_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("card", "driver", "torch_cuda", "remedy"),
+    ("has_gpu", "driver", "torch_cuda", "remedy"),
     [
         (False, "unknown", "13.0", ""),
         (True, "unknown", "13.0", "sudo ubuntu-drivers install"),
@@ -167,24 +165,24 @@ def test_a_missing_compiler_is_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None
         (True, "580.1", "13.0", "nvidia-smi"),
     ],
 )
-def test_why_there_is_no_gpu(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, card: bool, driver: str, torch_cuda: str | None, remedy: str
+def test_a_missing_gpu_has_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_gpu: bool, driver: str, torch_cuda: str | None, remedy: str
 ) -> None:
-    monkeypatch.setattr(doctor, "_has_nvidia_gpu", lambda: card)
+    monkeypatch.setattr(doctor, "_has_nvidia_gpu", lambda: has_gpu)
     monkeypatch.setattr(gpu, "driver", lambda: driver)
     assert doctor._no_gpu(torch_cuda, HostInfo(tmp_path, {})).remedy == remedy
 
 
 def test_other_processes_on_the_gpu_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = SimpleNamespace(stdout="4711, python, 900 MiB\n")
-    monkeypatch.setattr("subprocess.run", lambda *_, **__: listed)
-    (found,) = gpu.neighbors()
-    assert gpu.noise([found]) == "process 4711 (python, 900 MiB) also uses the GPU and makes times noisy"
-    two = gpu.noise([found, gpu.Neighbor(4712, "python, 2 MiB")])
-    assert two == "2 other processes (4711, 4712) also use the GPU and make times noisy"
+    process_list = SimpleNamespace(stdout="4711, python, 900 MiB\n")
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: process_list)
+    (neighbor,) = gpu.neighbors()
+    assert gpu.noise([neighbor]) == "process 4711 (python, 900 MiB) also uses the GPU and makes times noisy"
+    message = gpu.noise([neighbor, gpu.Neighbor(4712, "python, 2 MiB")])
+    assert message == "2 other processes (4711, 4712) also use the GPU and make times noisy"
 
 
-def test_a_cache_that_cannot_be_written_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_unwritable_cache_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("in the way")
     monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path / "cache"))
     assert not doctor.cache().works
@@ -217,13 +215,13 @@ def test_the_exit_status_says_whether_any_lane_works(
         ({"python": "3.15.0", "nvidia-cutlass-dsl": "4.8.1"}, "python 3.15.0 (tried: 3.10 to 3.13)"),
     ],
 )
-def test_a_version_that_was_not_tried_is_told_with_those_that_were(
+def test_an_untried_version_is_reported_with_the_tried_range(
     monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], untried: str
 ) -> None:
     monkeypatch.setattr(packages, "versions", lambda: installed)
-    found = doctor.versions()
-    assert (found.works, found.detail.removeprefix("untried: ") if untried else "") == (not untried, untried)
-    assert found.remedy == (packages.install_tried() if untried else "")
+    diagnosis = doctor.versions()
+    assert (diagnosis.works, diagnosis.detail.removeprefix("untried: ") if untried else "") == (not untried, untried)
+    assert diagnosis.remedy == (packages.install_tried() if untried else "")
 
 
 RANGES = (
@@ -232,7 +230,7 @@ RANGES = (
 )
 
 
-def test_the_versions_that_were_tried_are_installed_with_a_python_that_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_install_command_uses_tried_versions_and_a_tried_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.python_version", lambda: "3.12.3")
     assert packages.install_tried() == f"{sys.executable} -m pip install {RANGES}"
     monkeypatch.setattr("platform.python_version", lambda: "3.15.0")
@@ -245,22 +243,22 @@ def test_the_versions_that_were_tried_are_installed_with_a_python_that_was(monke
 
 
 @pytest.mark.parametrize(
-    ("origin", "named"),
+    ("origin", "requirement"),
     [
         (None, "'kernelpath[all]'"),
         ('{"url": "file:///a/checkout", "dir_info": {"editable": true}}', "--editable 'file:///a/checkout[all]'"),
         ('{"url": "file:///a/kernelpath.whl", "archive_info": {}}', "'kernelpath[all] @ file:///a/kernelpath.whl'"),
     ],
 )
-def test_kernelpath_is_installed_again_from_where_it_came(
-    monkeypatch: pytest.MonkeyPatch, origin: str | None, named: str
+def test_kernelpath_is_reinstalled_from_its_origin(
+    monkeypatch: pytest.MonkeyPatch, origin: str | None, requirement: str
 ) -> None:
     monkeypatch.setattr("importlib.metadata.distribution", lambda _: SimpleNamespace(read_text=lambda _: origin))
-    assert packages._kernelpath_requirement() == named
+    assert packages._kernelpath_requirement() == requirement
 
 
-def test_what_was_tried_is_what_pip_may_install() -> None:
-    """Nothing older than the lowest that was tried is admitted, and the newest that was tried is."""
+def test_the_tried_versions_match_the_package_metadata() -> None:
+    """The package metadata must admit the lowest and the newest tried version, and nothing below the lowest."""
     course = [Requirement(text) for text in metadata.requires("kernelpath") or []]
     (everything,) = (requirement for requirement in course if requirement.name == "kernelpath")
     extras = {
@@ -272,20 +270,24 @@ def test_what_was_tried_is_what_pip_may_install() -> None:
     }
     assert extras == {"cuda", "cute", "torch", "triton"}
     required = map(Requirement, metadata.requires("warpcheck") or [])
-    here = [one for one in required if one.marker and any(one.marker.evaluate({"extra": x}) for x in extras)]
-    specified = {one.name: one.specifier for one in here}
-    for package, tried in packages.TRIED_VERSIONS.items():
+    applicable = [
+        requirement
+        for requirement in required
+        if requirement.marker and any(requirement.marker.evaluate({"extra": x}) for x in extras)
+    ]
+    specified = {requirement.name: requirement.specifier for requirement in applicable}
+    for package, version_range in packages.TRIED_VERSIONS.items():
         if package != "python":
-            major, minor = packages._minor(tried.lowest)
-            assert tried.lowest in specified[package]
-            assert tried.newest in specified[package]
+            major, minor = packages._minor(version_range.lowest)
+            assert version_range.lowest in specified[package]
+            assert version_range.newest in specified[package]
             assert f"{major}.{minor - 1}.99" not in specified[package]
     python = (metadata.metadata("kernelpath")["Requires-Python"] or "").removeprefix(">=")
     assert python == packages.TRIED_VERSIONS["python"].lowest
 
 
 def test_the_constraints_name_one_version_or_a_range() -> None:
-    """torch's builds for CUDA pin Triton and NVRTC, so that only a range can be met with any build."""
+    """A CUDA build of torch pins Triton and NVRTC, so only a range of versions works with every build."""
     assert packages.constraints("lowest").splitlines() == [
         f"torch=={packages.TRIED_VERSIONS['torch'].lowest}",
         "triton==3.6.0",
@@ -306,22 +308,22 @@ cli.main(["check", "bias_relu", "--tree", "solutions", "--device", "cpu"])
 """
 
 
-def test_a_newer_version_than_was_tried_is_told_and_refuses_nothing(tmp_path: Path) -> None:
-    """As in next year's Colab: the metadata of Triton says 3.11.0."""
+def test_a_newer_version_is_reported_and_still_grades(tmp_path: Path) -> None:
+    """A platform such as Colab may install newer versions than were tried, here Triton 3.11.0 and torch 2.19.0."""
     for name, version in (("triton", "3.11.0"), ("torch", "2.19.0")):
-        claimed = tmp_path / f"{name}-{version}.dist-info"
-        claimed.mkdir()
-        (claimed / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        (claimed / "entry_points.txt").write_text(metadata.distribution(name).read_text("entry_points.txt") or "")
-    done = subprocess.run(
+        dist_info = tmp_path / f"{name}-{version}.dist-info"
+        dist_info.mkdir()
+        (dist_info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (dist_info / "entry_points.txt").write_text(metadata.distribution(name).read_text("entry_points.txt") or "")
+    process = subprocess.run(
         [sys.executable, "-c", UNTRIED.format(folder=str(tmp_path))],
         capture_output=True,
         text=True,
         env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
     )
-    told, _, graded = done.stdout.partition("\n")
+    diagnosis, _, grading_output = process.stdout.partition("\n")
     oldest = packages.TRIED_VERSIONS["torch"].lowest
     untried = f"untried: torch 2.19.0 (tried: {oldest} to 2.15.0); triton 3.11.0 (tried: 3.6.0 to 3.9.0)"
-    assert told == f"{untried} {packages.install_tried()}"
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "PASSED" in graded
+    assert diagnosis == f"{untried} {packages.install_tried()}"
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "PASSED" in grading_output

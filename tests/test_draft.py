@@ -1,4 +1,4 @@
-"""A draft is complete and in order, and says of itself that it is not written yet."""
+"""Test the drafts of exercises: complete and valid, with every part marked as still to be written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LANES: tuple[Lane, ...] = ("cuda", "triton", "cute", "python")
 
 @pytest.fixture
 def course(doubling: ExerciseRef) -> Path:
-    """A checkout in order, with one exercise and a table in its README."""
+    """Return a valid checkout with one exercise and a table in its README."""
     doubling.stub.write_text("def double(x):\n    raise NotImplementedError\n    return 2 * x\n")
     notebook = doubling.root / "notebooks/1_architecture/week01_threads.ipynb"
     notebook.parent.mkdir(parents=True)
@@ -34,37 +34,41 @@ def course(doubling: ExerciseRef) -> Path:
 
 
 @pytest.mark.parametrize("lane", LANES)
-def test_a_draft_breaks_no_invariant_but_that_it_is_to_be_written(course: Path, lane: Lane) -> None:
-    written = draft("sum_of_two", "vector_add", lane, root=course)
+def test_a_draft_breaks_only_the_invariants_about_unwritten_parts(course: Path, lane: Lane) -> None:
+    drafted_files = draft("sum_of_two", "vector_add", lane, root=course)
     item = registry.find("sum_of_two", course)
     assert (item.path_id, item.lane) == ("1_architecture/w01b_sum_of_two", lane)
-    assert all(path.is_file() for path in written)
+    assert all(path.is_file() for path in drafted_files)
     for invariant in invariants.QUICK:
-        found = list(invariant(course))
+        findings = list(invariant(course))
         if invariant not in (invariants.nothing_is_left_to_write, invariants.no_cell_is_left_to_write):
-            assert found == [], invariant.__name__
-    left = [*invariants.nothing_is_left_to_write(course), *invariants.no_cell_is_left_to_write(course)]
-    assert {one.partition(":")[0].partition(",")[0] for one in left} == {
+            assert findings == [], invariant.__name__
+    unwritten = [*invariants.nothing_is_left_to_write(course), *invariants.no_cell_is_left_to_write(course)]
+    assert {finding.partition(":")[0].partition(",")[0] for finding in unwritten} == {
         "checks/1_architecture/w01b_sum_of_two.py",
         "checks/1_architecture/w01b_sum_of_two.md",
         "notebooks/1_architecture/week01_threads.ipynb",
         *(f"solutions/1_architecture/{path.name}" for path in item.files("solutions")),
     }
-    assert all(one.endswith("is still to be written") for one in left)
-    assert len([one for one in left if ".md:" in one]) == 6, "three hints, a question and its why, an explanation"
+    assert all(finding.endswith("is still to be written") for finding in unwritten)
+    assert len([finding for finding in unwritten if ".md:" in finding]) == 6, (
+        "three hints, a question, its explanation, and the exercise's explanation"
+    )
     assert grade.grade(item, item.stub, device="cpu").verdict is Verdict.NOT_STARTED
-    assert list(invariants.solutions_pass(course)) == [], "what is not written is named once"
+    assert list(invariants.solutions_pass(course)) == [], (
+        "an unwritten solution must be reported once, not by this invariant too"
+    )
 
 
-def test_a_draft_stands_where_its_week_reads_it(course: Path) -> None:
+def test_a_draft_is_added_to_the_notebook_of_its_week(course: Path) -> None:
     draft("sum_of_two", "vector_add", "cuda", root=course)
     notebook = json.loads((course / "notebooks/1_architecture/week01_threads.ipynb").read_text())
     sources = ["".join(cell["source"]).splitlines()[0] for cell in notebook["cells"]]
     assert sources[1:] == ["## Your turn: `sum_of_two`", 'report = notebook.check("sum_of_two")', "## Further reading"]
     assert "sum_of_two" in (course / "README.md").read_text()
-    declared = registry.load(registry.find("sum_of_two", course))
-    assert declared.problem.flops is not None
-    assert declared.flops(n=7, offset=0) == 7  # type: ignore[misc]
+    exercise = registry.load(registry.find("sum_of_two", course))
+    assert exercise.problem.flops is not None
+    assert exercise.flops(n=7, offset=0) == 7  # type: ignore[misc]
 
 
 def test_the_week_and_its_letter_may_be_chosen(course: Path) -> None:
@@ -76,7 +80,7 @@ def test_the_week_and_its_letter_may_be_chosen(course: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"problem": "sum"}, r"no problem 'sum'; write course/problems/sum\.py, or name one of adam, add_rmsnorm, "),
         ({"problem": "sequences"}, r"no problem 'sequences'; .* name one of (?!.*\bsequences\b)"),
@@ -88,53 +92,53 @@ def test_the_week_and_its_letter_may_be_chosen(course: Path) -> None:
         ({"letter": "bc"}, "'bc' is not a free letter"),
     ],
 )
-def test_what_cannot_be_drafted_writes_nothing(course: Path, changes: dict[str, object], said: str) -> None:
+def test_a_refused_draft_writes_nothing(course: Path, changes: dict[str, object], message: str) -> None:
     before = sorted(course.rglob("*"))
-    wanted: dict[str, object] = {"name": "sum_of_two", "problem": "vector_add", "lane": "cuda", "root": course}
-    with pytest.raises(DraftError, match=said):
-        draft(**{**wanted, **changes})  # type: ignore[arg-type]
+    arguments: dict[str, object] = {"name": "sum_of_two", "problem": "vector_add", "lane": "cuda", "root": course}
+    with pytest.raises(DraftError, match=message):
+        draft(**{**arguments, **changes})  # type: ignore[arg-type]
     assert sorted(course.rglob("*")) == before
 
 
 def test_no_file_is_overwritten(course: Path) -> None:
-    there = course / "solutions/1_architecture/w01b_sum_of_two.cu"
-    there.write_text("mine")
+    existing_file = course / "solutions/1_architecture/w01b_sum_of_two.cu"
+    existing_file.write_text("mine")
     with pytest.raises(DraftError, match=r"w01b_sum_of_two\.cu already exists"):
         draft("sum_of_two", "vector_add", "cuda", root=course)
-    assert there.read_text() == "mine"
+    assert existing_file.read_text() == "mine"
     assert not (course / "checks/1_architecture/w01b_sum_of_two.py").exists()
 
 
-def test_the_verb_says_what_it_wrote(
+def test_the_command_lists_the_files_that_it_wrote(
     course: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(course)
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_:
         cli.main(["dev", "new", "sum_of_two", "--problem", "vector_add", "--lane", "python"])
-    assert ended.value.code == 0
+    assert exit_.value.code == 0
     assert "wrote checks/1_architecture/w01b_sum_of_two.md\n" in capsys.readouterr().out
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_:
         cli.main(["dev", "new", "sum_of_two", "--problem", "vector_add", "--lane", "python"])
-    assert ended.value.code == 2
+    assert exit_.value.code == 2
     assert "choose another name" in capsys.readouterr().err
 
 
-def test_one_exercise_is_checked_alone(
+def test_dev_check_can_check_a_single_exercise(
     course: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     draft("sum_of_two", "vector_add", "python", root=course)
     monkeypatch.chdir(course)
 
-    def said(name: str) -> tuple[int, list[str]]:
-        with pytest.raises(SystemExit) as ended:
+    def check_quickly(name: str) -> tuple[int, list[str]]:
+        with pytest.raises(SystemExit) as exit_:
             cli.main(["dev", "check", name, "--quick"])
-        return int(str(ended.value.code)), capsys.readouterr().out.splitlines()
+        return int(str(exit_.value.code)), capsys.readouterr().out.splitlines()
 
-    status, lines = said("sum_of_two")
+    status, lines = check_quickly("sum_of_two")
     assert status == 1
     assert "FAIL nothing is left to write" in lines
     assert any("w01b_sum_of_two.md" in line for line in lines)
     assert "ok   controls are rejected" in lines
-    assert not any("tables are current" in line for line in lines), "which is no matter of one exercise"
-    status, lines = said("double")
+    assert not any("tables are current" in line for line in lines), "tables do not belong to one exercise"
+    status, lines = check_quickly("double")
     assert (status, {line[:4] for line in lines}) == (0, {"ok  "})

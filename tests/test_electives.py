@@ -27,7 +27,7 @@ ELECTIVES = ("2_cuda/w25a_scan", "2_cuda/w25b_sort")
 
 @pytest.fixture
 def items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ExerciseRef, ...]:
-    """Two exercises of the core course and two electives, in one phase."""
+    """Return two exercises of the core course and two electives, in one phase."""
     for stem in (*CORE, *ELECTIVES):
         declaration = ExerciseRef(tmp_path, stem).declaration
         declaration.parent.mkdir(parents=True, exist_ok=True)
@@ -46,14 +46,14 @@ def test_weeks_after_the_core_are_electives(items: tuple[ExerciseRef, ...]) -> N
     assert [item.path_id for item in items if item.is_elective] == [*ELECTIVES]
 
 
-def test_an_exam_leaves_electives_out(items: tuple[ExerciseRef, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    declared = registry.load_checkpoint("2_cuda", CHECKOUT)
-    monkeypatch.setattr(registry, "load_checkpoint", lambda phase, at: declared)
+def test_an_exam_excludes_electives(items: tuple[ExerciseRef, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = registry.load_checkpoint("2_cuda", CHECKOUT)
+    monkeypatch.setattr(registry, "load_checkpoint", lambda phase, at: checkpoint)
     exam = questions.find_exam(2, items[0].root)
     assert [item.path_id for item in exam.items] == [*CORE]
 
 
-def test_progress_counts_electives_apart(items: tuple[ExerciseRef, ...]) -> None:
+def test_progress_counts_electives_separately(items: tuple[ExerciseRef, ...]) -> None:
     def summary(*passed: str) -> list[str]:
         console = Console(file=io.StringIO(), width=100)
         records: list[tuple[ExerciseRef, Record]] = [
@@ -96,7 +96,7 @@ def test_electives_follow_when_the_core_is_passed(
     assert place in capsys.readouterr().out
 
 
-def test_tables_list_electives_apart(items: tuple[ExerciseRef, ...]) -> None:
+def test_tables_list_electives_separately(items: tuple[ExerciseRef, ...]) -> None:
     root = items[0].root
     assert [row.split("`")[1] for row in docs.syllabus(root) if "`" in row] == ["roofline", "last"]
     assert [row.split("`")[1] for row in docs.electives(root) if "`" in row] == ["scan", "sort"]

@@ -1,4 +1,4 @@
-"""Reference products of no rows, no columns or no terms: torch's values, without a launch that a GPU would refuse."""
+"""Test reference GEMMs without rows, columns or terms: torch's values, and no launch that a GPU would refuse."""
 
 import multiprocessing
 from collections.abc import Callable
@@ -18,23 +18,27 @@ SIZES = {"no rows": (0, 16, 32), "no columns": (8, 0, 32), "no terms": (8, 16, 0
 
 
 def float_product(dtype: torch.dtype, m: int, n: int, k: int) -> tuple[list[Any], list[torch.Tensor]]:
-    """The arguments of a plain product, and what it returns."""
-    a, b = torch.ones(m, k, dtype=dtype), torch.ones(k, n, dtype=dtype)
+    """Return the arguments of a plain GEMM, and its expected outputs."""
+    a = torch.ones(m, k, dtype=dtype)
+    b = torch.ones(k, n, dtype=dtype)
     return [a, b], [a @ b]
 
 
 def product_by_columns(m: int, n: int, k: int) -> tuple[list[Any], list[torch.Tensor]]:
-    a, b = torch.ones(m, k, dtype=torch.bfloat16), torch.ones(n, k, dtype=torch.bfloat16).T
+    a = torch.ones(m, k, dtype=torch.bfloat16)
+    b = torch.ones(n, k, dtype=torch.bfloat16).T
     return [a, b], [a @ b]
 
 
 def product_with_transpose(m: int, n: int, k: int) -> tuple[list[Any], list[torch.Tensor]]:
-    a, b = torch.ones(m, k, dtype=torch.bfloat16), torch.ones(n, k, dtype=torch.bfloat16)
+    a = torch.ones(m, k, dtype=torch.bfloat16)
+    b = torch.ones(n, k, dtype=torch.bfloat16)
     return [a, b], [a @ b.T]
 
 
 def int8_product(m: int, n: int, k: int) -> tuple[list[Any], list[torch.Tensor]]:
-    a, b = torch.ones(m, k, dtype=torch.int8), torch.ones(n, k, dtype=torch.int8)
+    a = torch.ones(m, k, dtype=torch.int8)
+    b = torch.ones(n, k, dtype=torch.int8)
     return [a, b, torch.ones(m), torch.ones(n)], [torch.zeros(m, n, dtype=torch.bfloat16)]
 
 
@@ -83,13 +87,13 @@ def test_a_reference_takes_empty_operands(name: str) -> None:
     process = multiprocessing.get_context("fork").Process(target=_put_failures, args=(name, failures), daemon=True)
     process.start()
     process.join(120)
-    assert not process.is_alive(), "it hangs"
+    assert not process.is_alive(), "the reference hangs"
     assert process.exitcode == 0
     assert failures.get() == []
 
 
 def _put_failures(name: str, failures: Any) -> None:
-    """Every size whose result is not torch's, and what happened instead."""
+    """Put the sizes whose result differs from torch's into `failures`, each with its error."""
     torch.set_num_threads(1)
     item = registry.find(name)
     exercise = registry.load(item)
@@ -110,7 +114,7 @@ def _put_failures(name: str, failures: Any) -> None:
 
 
 class _StrictAboutGrids(backend.Local):
-    """Refuses an empty grid, as a GPU does."""
+    """A backend that refuses an empty grid, as a GPU does."""
 
     def load(self, text: str, source: str | None = None) -> Any:
         return _Module(super().load(text, source))
@@ -126,5 +130,5 @@ class _Module:
     def launch(self, name: str, *, grid: backend.Dim3, **options: Any) -> backend.LaunchResult:
         if 0 in grid:
             raise ValueError(f"invalid configuration: {name} has a grid of {grid}")
-        ran: backend.LaunchResult = self.module.launch(name, grid=grid, **options)
-        return ran
+        result: backend.LaunchResult = self.module.launch(name, grid=grid, **options)
+        return result

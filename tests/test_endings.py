@@ -1,4 +1,4 @@
-"""The examples of verdicts that the pages show: each verdict has one, and the grader still says it."""
+"""Test the examples of verdicts on the pages: every verdict has an example that agrees with the grader."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def test_every_verdict_has_an_example() -> None:
     )
 
 
-def test_no_example_names_a_file_that_a_learner_does_not_have() -> None:
-    files = [one.where.partition(":")[0] for one in read_endings(ROOT).values() if one.where]
+def test_examples_name_only_files_of_a_learner() -> None:
+    files = [example.where.partition(":")[0] for example in read_endings(ROOT).values() if example.where]
     assert [name for name in files if not (ROOT / name).is_file()] == []
     assert len(files) > len(Verdict) // 2
 
 
-def test_an_example_is_what_the_grader_says_today(tmp_path: Path) -> None:
+def test_an_example_agrees_with_the_grader(tmp_path: Path) -> None:
     reject = planted.named(ROOT, "w01b_vector_add/OUT_OF_BOUNDS_no_guard")
     assert reject.name in write_endings.PLANTED
     assert write_endings.grade_reject(reject, tmp_path) == read_endings(ROOT)[Verdict.OUT_OF_BOUNDS]

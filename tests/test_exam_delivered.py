@@ -1,4 +1,4 @@
-"""The exam of each phase, as a learner sits it in a folder of `kp new`: from the stubs to a certificate."""
+"""Test the exam of each phase in a folder made by `kp new`, from the stubs to a certificate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="module")
 def delivered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A learner's folder as `kp new` makes it."""
+    """Return a learner's folder as `kp new` makes it."""
     folder = tmp_path_factory.mktemp("course")
     delivery.deliver(folder)
     return folder
@@ -33,23 +33,20 @@ def delivered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def kp(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command; returns its exit status, output and errors."""
+    """Return a function that runs a command and returns its exit status, output and errors."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as exit_:
             cli.main([*arguments, "--device", "cpu"])
-        printed = capsys.readouterr()
-        return int(exit_.value.code or 0), printed.out, printed.err
+        captured = capsys.readouterr()
+        return int(exit_.value.code or 0), captured.out, captured.err
 
     return run
 
 
 @pytest.fixture
 def verdicts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Verdict]:
-    """Verdicts by exercise name, which replace grading: whether a submission is right is tested elsewhere.
-
-    An exercise without a verdict here is really graded.
-    """
+    """Replace grading by these verdicts, by exercise name. An exercise without a verdict here is really graded."""
     real = grade.grade
     verdict_of: dict[str, Verdict] = {}
 
@@ -63,8 +60,8 @@ def verdicts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Verdict]:
     return verdict_of
 
 
-def right_answer(asked: ExamQuestion) -> str:
-    answer = asked.answer
+def right_answer(question: ExamQuestion) -> str:
+    answer = question.answer
     if isinstance(answer, ChoiceAnswer):
         return questions.LETTERS[answer.correct]
     if isinstance(answer, NumericAnswer):
@@ -75,7 +72,7 @@ def right_answer(asked: ExamQuestion) -> str:
 
 # The exam of the first phase, whose stubs are really graded, stands for the others in every run.
 @pytest.mark.parametrize("phase", [PHASES[0], *(pytest.param(phase, marks=pytest.mark.weekly) for phase in PHASES[1:])])
-def test_every_phase_can_be_examined_from_its_stubs_to_a_certificate(
+def test_every_exam_leads_from_stubs_to_a_certificate(
     phase: str, delivered: Path, tmp_path: Path, kp: Run, verdicts: dict[str, Verdict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "course"
@@ -104,8 +101,9 @@ def test_every_phase_can_be_examined_from_its_stubs_to_a_certificate(
             stub.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(solution, stub)
     sheet = Sheet(exam, exam.folder / ANSWERS)
-    for asked in sheet.paper.questions:
-        sheet.answer(asked, right_answer(asked))
+    for question in sheet.paper.questions:
+        sheet.answer(question, right_answer(question))
+    # A written answer has at least 50 words.
     for prompt in sheet.prompts:
         sheet._table("written")[prompt.name] = f"{prompt.name} " * 60
     sheet.save()
@@ -119,7 +117,7 @@ def test_every_phase_can_be_examined_from_its_stubs_to_a_certificate(
     assert submitted < set(certificate["files"])
 
 
-def test_a_file_of_a_project_that_is_absent_is_named(
+def test_a_missing_project_file_is_named(
     delivered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kp: Run
 ) -> None:
     folder = tmp_path / "course"

@@ -1,4 +1,4 @@
-"""What a learner reads about an error: its verdict, the line of the learner's file, and a sentence that helps."""
+"""Test how errors are explained to a learner: the verdict, the line of the learner's file, and the fix."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_fault_of_the_ptx_machine(kind: FaultKind, verdict: Verdict) -> None:
 
 
 @pytest.mark.parametrize("kind", FaultKind)
-def test_a_fault_has_one_verdict_in_the_process_and_from_the_server(kind: FaultKind) -> None:
+def test_a_fault_has_the_same_verdict_in_process_and_from_the_server(kind: FaultKind) -> None:
     place = "kernel", "/folder/kernel.cu", 7, (0, 0, 0), (3, 0, 0)
     in_the_process = classify_exception(
         Fault(kind, "thread 3 of block 0 did it", *place, None), Path("/folder/kernel.py")
@@ -49,7 +49,7 @@ def test_a_fault_has_one_verdict_in_the_process_and_from_the_server(kind: FaultK
     assert in_the_process.verdict is from_the_server.verdict
 
 
-def test_a_fault_names_an_element_as_the_source_does_whoever_reports_it(tmp_path: Path) -> None:
+def test_a_fault_names_an_element_with_the_indices_of_the_source(tmp_path: Path) -> None:
     (tmp_path / "kernel.cu").write_text("__shared__ float tile[4][8];\nout[0] = tile[1][3];\n")
     submission = tmp_path / "kernel.py"
     message = "thread 3 of block 0 reads 4 bytes at tile[11] (byte 44 of 128)"
@@ -60,12 +60,12 @@ def test_a_fault_names_an_element_as_the_source_does_whoever_reports_it(tmp_path
     assert from_the_server.cause == f"{in_the_process.cause}; as a remark says"
 
 
-def test_nvrtcs_error_in_a_folder_with_a_space() -> None:
+def test_nvrtc_error_in_a_folder_with_a_space() -> None:
     class CompileError(Exception):
         pass
 
-    said = 'error: expected a ";"\n\n1 error detected in the compilation of "/my class/w01a.cu".'
-    finding = classify_exception(CompileError(f"/my class/w01a.cu(11): {said}"), Path("/my class/w01a.py"))
+    log = 'error: expected a ";"\n\n1 error detected in the compilation of "/my class/w01a.cu".'
+    finding = classify_exception(CompileError(f"/my class/w01a.cu(11): {log}"), Path("/my class/w01a.py"))
     assert finding.cause == 'expected a ";" at the end of this line'
     assert (finding.file, finding.line) == ("/my class/w01a.cu", 11)
 
@@ -173,7 +173,7 @@ for kernel in (*kernels, tests_a_block, of_torch, odd, uncalled, hyperbolic, des
         line = Path(__file__).read_text().splitlines()[finding.line - 1]
         print(finding.verdict.value, line.partition("#")[2], finding.cause)
 """
-SAID = """\
+TRITON_FINDINGS = """\
 COMPILE_ERROR  1 a pointer has no [ ]: use tl.load(x + i + n, mask=…)
 COMPILE_ERROR  2 a pointer has no [ ]: use tl.store(out + i, …, mask=…)
 COMPILE_ERROR  3 a kernel returns nothing: write what it computes with tl.store
@@ -195,16 +195,16 @@ write tl.cast(n, …)
 """
 
 
-def test_kernel_that_triton_does_not_compile(tmp_path: Path) -> None:
+def test_triton_compile_errors_are_explained(tmp_path: Path) -> None:
     file = tmp_path / "submission.py"
     file.write_text(TRITON, encoding="utf-8")
     stdout, stderr = fresh_process.run(file)
-    assert stdout == SAID, stderr
+    assert stdout == TRITON_FINDINGS, stderr
     assert not stderr
 
 
 class PTXASError(Exception):
-    """Stands for Triton's exception of this name."""
+    """A stand-in for Triton's exception of this name."""
 
 
 PTXAS_LOG = """PTXAS error: Internal Triton PTX codegen error
@@ -217,7 +217,7 @@ Repro command: ptxas -lineinfo -v --gpu-name=sm_80 /tmp/tmpli2akz35.ptx
 """
 
 
-def test_ptxas_error_is_named_once_with_the_line_of_the_instruction(tmp_path: Path) -> None:
+def test_a_ptxas_error_is_reported_once_at_its_instruction(tmp_path: Path) -> None:
     file = tmp_path / "submission.py"
     file.write_text('import triton\nSUBTRACT = "sub.bf16x2 $0, $1, $2;"\n')
     finding = classify_exception(PTXASError(PTXAS_LOG), file)
@@ -247,15 +247,15 @@ def plain(x): ...
     ],
     ids=["rows", "base", "transposed", "every second column"],
 )
-def test_a_matrix_that_a_descriptor_cannot_take(matrix: torch.Tensor, broken: str) -> None:
+def test_a_matrix_unfit_for_a_descriptor_is_explained(matrix: torch.Tensor, broken: str) -> None:
     with pytest.raises(AssertionError) as raised:
         TensorDescriptor.from_tensor(matrix, [4, 4])
-    told = triton_advice.explain_launch_error(raised.value, "describe(x)\n", 1)
-    assert told.startswith(f"{broken}: a descriptor's rows begin at multiples of 16 bytes")
+    explanation = triton_advice.explain_launch_error(raised.value, "describe(x)\n", 1)
+    assert explanation.startswith(f"{broken}: a descriptor's rows begin at multiples of 16 bytes")
 
 
 @pytest.mark.parametrize(
-    ("launch", "raised", "said"),
+    ("launch", "raised", "expected"),
     [
         ("add[8,](x, y, n)", "dynamic_func() missing 1 required", "add takes x, y, n, BLOCK: the launch lacks BLOCK"),
         ("add[8,](x, y, BLOCK=1)", "dynamic_func() missing", "add takes x, y, n, BLOCK: the launch lacks n"),
@@ -285,17 +285,19 @@ def test_a_matrix_that_a_descriptor_cannot_take(matrix: torch.Tensor, broken: st
         ),
     ],
 )
-def test_a_launch_that_triton_refuses(launch: str, raised: str, said: str) -> None:
-    told = triton_advice.explain_launch_error(TypeError(raised), f"{LAUNCHES}{launch}\n", LAUNCHES.count("\n") + 1)
-    assert said in told
-    assert bool(said) == bool(told)
+def test_refused_triton_launches_are_explained(launch: str, raised: str, expected: str) -> None:
+    explanation = triton_advice.explain_launch_error(
+        TypeError(raised), f"{LAUNCHES}{launch}\n", LAUNCHES.count("\n") + 1
+    )
+    assert expected in explanation
+    assert bool(expected) == bool(explanation)
 
 
 OUTSIDE = "program 3 reads memory past the end of b (4096 bfloat16)"
 
 
 @pytest.mark.parametrize(
-    ("columns", "load", "said"),
+    ("columns", "load", "expected"),
     [
         ("rn % N", "tl.load(b + columns)", "; this tl.load has no mask"),
         ("tl.max_contiguous(rn % N, 64)", "tl.load(b + columns)", "; tl.max_contiguous(rn % N, 64) promises"),
@@ -303,15 +305,15 @@ OUTSIDE = "program 3 reads memory past the end of b (4096 bfloat16)"
         ("tl.max_contiguous(rn, 64)", "tl.load(b + columns)", "; this tl.load has no mask"),
     ],
 )
-def test_a_promise_about_a_remainder_is_named(columns: str, load: str, said: str) -> None:
+def test_a_wrong_max_contiguous_promise_is_explained(columns: str, load: str, expected: str) -> None:
     source = f"@triton.jit\ndef k(b, N, rn):\n    columns = {columns}\n    x = {load}\n"
-    told = triton_advice.explain_out_of_bounds(OUTSIDE, source, 4)
-    assert told.startswith(f"{OUTSIDE}{said}")
-    assert bool(said) == (told != OUTSIDE)
+    explanation = triton_advice.explain_out_of_bounds(OUTSIDE, source, 4)
+    assert explanation.startswith(f"{OUTSIDE}{expected}")
+    assert bool(expected) == (explanation != OUTSIDE)
 
 
 @pytest.mark.parametrize(
-    ("source", "log", "said", "line"),
+    ("source", "log", "expected", "line"),
     [
         ("int a = 1\n\n// b\nint c;", 'k.cu(4): error: expected a ";"', "at the end of this line", 1),
         ("int a; int b int c;", 'k.cu(1): error: expected a ";"', "at the end of this line", 1),
@@ -333,11 +335,11 @@ def test_a_promise_about_a_remainder_is_named(columns: str, load: str, said: str
         ("int q;", 'k.cu(1): error: identifier "zzz" is undefined', 'identifier "zzz" is undefined', 1),
     ],
 )
-def test_nvrtcs_errors_name_the_line_and_the_fix(source: str, log: str, said: str, line: int) -> None:
-    told = compiler_advice.explain_nvrtc_log(log, {"k.cu": source})
-    assert told is not None
-    assert told[0].endswith(said)
-    assert told[1:] == ("k.cu", line)
+def test_nvrtc_errors_name_the_line_and_the_fix(source: str, log: str, expected: str, line: int) -> None:
+    explanation = compiler_advice.explain_nvrtc_log(log, {"k.cu": source})
+    assert explanation is not None
+    assert explanation[0].endswith(expected)
+    assert explanation[1:] == ("k.cu", line)
 
 
 CUTE = """error[LAUNCH_NEVER_ISSUED]: Kernel `k` was called but
@@ -351,7 +353,7 @@ never launched.
 """
 
 
-def test_cute_tells_how_an_address_is_aligned() -> None:
+def test_cute_alignment_error_is_explained() -> None:
     log = """error[INTERNAL]: The compiler could not build valid IR for this code.
 
   --> /folder/copy.py:40:8
@@ -361,14 +363,16 @@ def test_cute_tells_how_an_address_is_aligned() -> None:
          (128 bits) of atom '!cute_nvgpu.atom.universal_copy<f32, 128 b>'
   suggestion: Check the source location above for invalid primitive arguments.
 """
-    told = "this copy takes 16 bytes at a time, and the address is a multiple of 4 bytes only"
-    assert cute_advice.explain(log) == (told, 40)
-    other = cute_advice.explain(log.replace("S ptr alignment", "S ptr shape"))
-    assert other is not None
-    assert other[0].startswith("'cute.copy' op S ptr shape (32 bits) does not meet requirement (128 bits) of atom")
+    explanation = "this copy takes 16 bytes at a time, and the address is a multiple of 4 bytes only"
+    assert cute_advice.explain(log) == (explanation, 40)
+    shape_error = cute_advice.explain(log.replace("S ptr alignment", "S ptr shape"))
+    assert shape_error is not None
+    assert shape_error[0].startswith(
+        "'cute.copy' op S ptr shape (32 bits) does not meet requirement (128 bits) of atom"
+    )
 
 
-def test_cutes_errors_are_a_sentence_with_the_first_suggestion() -> None:
+def test_cute_errors_end_with_the_first_suggestion() -> None:
     sentence = "Kernel `k` was called but never launched. Launch the kernel, e.g. `k(...).launch()`."
     assert cute_advice.explain(CUTE) == (sentence, 21)
 
@@ -409,7 +413,7 @@ LOCATED = """error[INTERNAL]: The compiler could not build valid IR for this cod
 
 
 @pytest.mark.parametrize(
-    ("log", "says", "line"),
+    ("log", "expected", "line"),
     [
         (SLICED, "4 coordinates (_,0,0,?) (_ is None, ? a number that only the running kernel knows) for 3 modes", 62),
         (SLICED.replace("(_,0,0,?)", "(_,0,(0,1))"), "the coordinate (_,0,(0,1)) (_ is None", 62),
@@ -482,15 +486,15 @@ LOCATED = """error[INTERNAL]: The compiler could not build valid IR for this cod
         ),
     ],
 )
-def test_what_the_dsl_says_of_layouts_is_told_in_its_readers_words(log: str, says: str, line: int) -> None:
-    told = cute_advice.explain(log)
-    assert told is not None
-    assert told[0].startswith(says)
-    assert told[1] == line
+def test_cute_layout_errors_are_explained(log: str, expected: str, line: int) -> None:
+    explanation = cute_advice.explain(log)
+    assert explanation is not None
+    assert explanation[0].startswith(expected)
+    assert explanation[1] == line
 
 
-def failed(line: str, folder: Path) -> str:
-    """The cause of what this line of a submission raises."""
+def explain_line(line: str, folder: Path) -> str:
+    """Return the cause that the grader reports for a submission whose third line raises."""
     file = folder / "submission.py"
     file.write_text(f"import torch\nx = torch.zeros(1)\n{line}\n")
     try:
@@ -499,29 +503,29 @@ def failed(line: str, folder: Path) -> str:
         finding = classify_exception(error, file)
         assert (finding.verdict, finding.line) == (Verdict.CRASHED, 3)
         return finding.cause
-    raise AssertionError(f"{line} raises nothing")
+    raise AssertionError(f"this line must raise an exception: {line}")
 
 
 @pytest.mark.parametrize(
     "line", ["assert x.is_cuda", "assert x.device.type == 'cuda'", "assert x.is_cuda, 'on a GPU!'"]
 )
-def test_an_assertion_about_the_device_says_where_tensors_are(line: str, tmp_path: Path) -> None:
-    cause = failed(line, tmp_path)
+def test_an_assertion_about_the_device_says_that_there_is_no_gpu(line: str, tmp_path: Path) -> None:
+    cause = explain_line(line, tmp_path)
     assert cause.startswith(f"AssertionError: {'on a GPU!' if '!' in line else line}; there is no GPU here")
 
 
-def test_a_bare_assertion_is_quoted_and_another_ones_words_are_left(tmp_path: Path) -> None:
-    assert failed("assert x.numel() == 3", tmp_path) == "AssertionError: assert x.numel() == 3"
-    assert failed("assert x.numel() == 3, 'three'", tmp_path) == "AssertionError: three"
+def test_an_assertion_without_a_message_is_quoted(tmp_path: Path) -> None:
+    assert explain_line("assert x.numel() == 3", tmp_path) == "AssertionError: assert x.numel() == 3"
+    assert explain_line("assert x.numel() == 3, 'three'", tmp_path) == "AssertionError: three"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-def test_a_device_that_is_not_there_is_answered_with_what_to_write(tmp_path: Path) -> None:
-    assert failed("torch.empty(3, device='cuda')", tmp_path).endswith("as torch.empty_like(x) does")
+def test_a_missing_device_is_answered_with_the_fix(tmp_path: Path) -> None:
+    assert explain_line("torch.empty(3, device='cuda')", tmp_path).endswith("as torch.empty_like(x) does")
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected_cause"),
     [
         (b"a = 1\n# f\xfcr\n", "line 2 is not UTF-8: save the file as UTF-8"),
         (b"\xef\xbb\xbfa = 1\n# f\xfcr\n", "line 2 is not UTF-8: save the file as UTF-8"),
@@ -530,15 +534,15 @@ def test_a_device_that_is_not_there_is_answered_with_what_to_write(tmp_path: Pat
         ("# für\n".encode("utf-8-sig"), "ValueError: from the lane"),
     ],
 )
-def test_a_file_in_another_encoding_is_named(content: bytes, said: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf8_is_reported(content: bytes, expected_cause: str, tmp_path: Path) -> None:
     file = tmp_path / "submission.py"
     file.write_bytes(content)
     finding = classify_exception(ValueError("from the lane"), file, loading=True)
-    assert (finding.verdict, finding.cause) == (Verdict.COMPILE_ERROR, said)
+    assert (finding.verdict, finding.cause) == (Verdict.COMPILE_ERROR, expected_cause)
 
 
-def test_a_line_that_no_file_has_is_left_out() -> None:
-    """A submission makes the exception, and a message has no room for such a number."""
+def test_an_impossible_line_number_is_dropped() -> None:
+    """A submission can raise a forged exception, whose line number must fit into a message."""
     error = SyntaxError("bad")
     error.lineno = 10**30
     assert classify_exception(error, Path("/folder/kernel.py")).line == 0

@@ -1,4 +1,4 @@
-"""Every exercise: its stub is not started; answer and reference kernel pass. `test_dev` tests the other invariants.
+"""Test that each stub is not started and that answers and reference kernels pass; test_dev tests other invariants.
 
 Every run calls the answers of a few exercises of each kind in few cases, and grades their stubs and negative controls;
 `make weekly` does so with the others, and grades all answers and reference kernels in all cases.
@@ -23,7 +23,7 @@ from tests.few_cases import grade_in_few_cases, has_few_cases
 ITEMS = registry.exercises()
 
 each_exercise = pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.solution.stem)
-# As `each_exercise`, with the mark `weekly` for all but the sentinels.
+# Like `each_exercise`, with the mark `weekly` for all but the sentinels.
 each_exercise_in_turn = pytest.mark.parametrize(
     "item",
     [
@@ -49,8 +49,8 @@ def test_the_stub_is_not_started(item: ExerciseRef) -> None:
 def test_the_answer_passes_in_few_cases(item: ExerciseRef, caller: Caller) -> None:
     exercise = registry.load(item)
     if exercise.kind == "kernel":
-        ended = caller.call(item.solution.stem, item.solution, FEW)
-        assert ended.verdict is Verdict.PASSED, f"{ended.label}: {ended.cause}"
+        outcome = caller.call(item.solution.stem, item.solution, FEW)
+        assert outcome.verdict is Verdict.PASSED, f"{outcome.label}: {outcome.cause}"
         return
     if has_few_cases(exercise):
         report = grade_in_few_cases(item, item.solution, seed=1, addresses=False)
@@ -69,7 +69,7 @@ def test_the_reference_kernel_passes_on_the_cpu(item: ExerciseRef, solutions: So
 @pytest.mark.weekly
 @each_exercise_with_expert
 def test_the_answer_passes_on_the_cpu(item: ExerciseRef) -> None:
-    """An answer without an expert kernel beside it is the reference kernel, which is graded above in all cases."""
+    """An answer without an expert kernel is itself the reference kernel, which the test above grades in all cases."""
     if has_few_cases(registry.load(item)):
         report = grade_in_few_cases(item, item.solution, seed=1, addresses=True)
     else:

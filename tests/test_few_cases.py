@@ -1,4 +1,4 @@
-"""Few cases of an exercise show what host code does, and keep what the steps of a grading need."""
+"""Test the reduction of an exercise to few cases: it must keep the cases that exercise host code and limits."""
 
 from __future__ import annotations
 
@@ -17,31 +17,33 @@ KERNELS = [item for item in registry.exercises() if has_few_cases(registry.load(
 @pytest.mark.parametrize("item", KERNELS, ids=lambda item: item.name)
 def test_few_cases_have_the_largest_and_a_partial_tile(item: ExerciseRef) -> None:
     exercise = registry.load(item)
-    few = in_few_cases(exercise)
-    assert few.largest == exercise.largest, "the counters are limited there"
-    assert any(size & (size - 1) for case in few.cases for size in case.values() if isinstance(size, int))
-    assert len(few.cases) <= 2
-    assert not few.limits
+    reduced = in_few_cases(exercise)
+    assert reduced.largest == exercise.largest, "the limits on counters apply to the largest case"
+    assert any(size & (size - 1) for case in reduced.cases for size in case.values() if isinstance(size, int))
+    assert len(reduced.cases) <= 2
+    assert not reduced.limits
 
 
 @pytest.mark.parametrize("item", KERNELS, ids=lambda item: item.name)
-def test_few_cases_leave_sizes_from_the_seed_and_large_offsets(item: ExerciseRef) -> None:
+def test_few_cases_keep_random_sizes_and_large_offsets(item: ExerciseRef) -> None:
     exercise = registry.load(item)
-    few = in_few_cases(exercise)
-    assert (few.vary, few.far) == (exercise.vary, exercise.far)
-    assert few_cases(exercise) == [case for case in exercise.cases if case in few.cases], "in their order"
+    reduced = in_few_cases(exercise)
+    assert (reduced.vary, reduced.far) == (exercise.vary, exercise.far)
+    assert few_cases(exercise) == [case for case in exercise.cases if case in reduced.cases], (
+        "the order of the cases must stay"
+    )
 
 
 @pytest.mark.parametrize("item", KERNELS, ids=lambda item: item.name)
-def test_addresses_are_left_out_where_that_is_requested_alone(item: ExerciseRef) -> None:
+def test_addresses_are_left_out_only_on_request(item: ExerciseRef) -> None:
     exercise = registry.load(item)
     assert in_few_cases(exercise).aligned == exercise.aligned
-    few = in_few_cases(exercise, addresses=False)
-    assert (few.aligned, few.far) == (True, ())
-    assert few.cases == in_few_cases(exercise).cases
+    reduced = in_few_cases(exercise, addresses=False)
+    assert (reduced.aligned, reduced.far) == (True, ())
+    assert reduced.cases == in_few_cases(exercise).cases
 
 
-def test_an_honest_kernel_of_each_exercise_is_graded_with_all_addresses() -> None:
+def test_each_exercise_has_an_honest_kernel_graded_with_all_addresses() -> None:
     root = Path(__file__).parents[1]
     graded = [honest for honest in planted.accepts(root) if honest in direct.graded(root)]
     assert {honest.exercise for honest in graded} == {

@@ -1,4 +1,4 @@
-"""Figures in texts are computed from results/, and shown as plain numbers."""
+"""Test the figures in texts: they are computed from results/ and shown as plain numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write_cell(root: Path, text: str, folder: str = "notebooks") -> Path:
     return path
 
 
-def test_a_figure_that_disagrees_with_results_is_found_in_its_cell(root: Path) -> None:
+def test_a_figure_that_differs_from_results_is_found_in_its_cell(root: Path) -> None:
     write_cell(root, f"The gain is 5.7<!--= {GAIN} | .1f -->%, not 3.0<!--= {GAIN} | .1f -->%.")
     (problem,) = figures.stale(root)
     assert problem == (
@@ -48,7 +48,8 @@ def test_a_changed_measurement_makes_a_figure_stale_until_it_is_renewed(root: Pa
     texts.append(write_cell(root, f"It gains 3.0<!--= {GAIN} | .1f -->%.", "book"))
     (root / "README.md").write_text("It has 3<!--= {gpu/reports/w06a_sum/stars} | .0f --> stars.\n")
     assert not list(figures.stale(root))
-    LADDER["value"]["8192"]["tile order"], before = 912.0, LADDER["value"]["8192"]["tile order"]  # type: ignore[index]
+    before = LADDER["value"]["8192"]["tile order"]  # type: ignore[index]
+    LADDER["value"]["8192"]["tile order"] = 912.0  # type: ignore[index]
     (root / "results/notebooks.json").write_text(json.dumps({"week22/ladder": LADDER}))
     LADDER["value"]["8192"]["tile order"] = before  # type: ignore[index]
     assert len(list(figures.stale(root))) == 2
@@ -85,13 +86,13 @@ def test_an_expression_that_cannot_be_evaluated_says_why(root: Path, expression:
     assert problem == f"notebooks/5_cute/week22_peak.ipynb, cell cell-14: {reason}"
 
 
-def test_a_comment_without_a_format_is_no_figure(root: Path) -> None:
+def test_a_figure_without_a_format_is_an_error(root: Path) -> None:
     write_cell(root, "It is 1<!--= 1 + 1 -->.")
     (problem,) = figures.stale(root)
     assert "<!--= 1 + 1 --> is not a figure" in problem
 
 
-def test_long_outputs_in_a_page_take_no_time(root: Path) -> None:
+def test_figures_are_renewed_in_linear_time(root: Path) -> None:
     text = f"{'A' * 2_000_000} 3.0<!--= {GAIN} | .1f -->%"
     assert figures.renew(text, figures.Measurements(root)) == text
 

@@ -1,4 +1,4 @@
-"""The cache, and writing so that nobody reads half of a file."""
+"""Test the cache, atomic writes, and the removal of folders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "shared"
 
 
-def test_what_is_written_is_read_back(shared: Path) -> None:
+def test_a_cached_value_is_read_back(shared: Path) -> None:
     assert cache_root() == shared
     assert cache_read("simt", KEY) is None
     cache_write("simt", KEY, b"one")
@@ -30,7 +30,7 @@ def test_what_is_written_is_read_back(shared: Path) -> None:
     assert (shared / "simt" / "ab" / KEY).read_bytes() == b"one"
 
 
-def test_a_process_with_a_folder_of_its_own_does_not_look_elsewhere(
+def test_a_process_with_its_own_cache_does_not_use_the_shared_cache(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache_write("simt", KEY, b"shared")
@@ -48,14 +48,12 @@ def test_a_cache_that_cannot_be_written_only_costs_time(shared: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "key"), [("simt", "../../passwd"), ("..", "ab"), ("simt", ""), ("a/b", "ab")])
-def test_names_that_lead_out_of_the_cache_are_refused(kind: str, key: str) -> None:
+def test_keys_outside_the_cache_are_refused(kind: str, key: str) -> None:
     with pytest.raises(ValueError, match="is not the name of something in the cache"):
         cache_read(kind, key)
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_keeps_the_old_file_and_leaves_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "state"
     write_atomically(path, b"old")
     monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "no space")))
@@ -65,14 +63,15 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_files_have_the_permissions_of_any_other(tmp_path: Path) -> None:
+def test_written_files_have_default_permissions(tmp_path: Path) -> None:
     write_atomically(tmp_path / "ours", b"")
     (tmp_path / "plain").write_bytes(b"")
     assert stat.S_IMODE((tmp_path / "ours").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
 
 
-def test_a_folder_goes_whatever_its_depth_and_permissions(tmp_path: Path) -> None:
-    top, here = tmp_path / "top", os.getcwd()
+def test_remove_handles_deep_and_unreadable_folders(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    here = os.getcwd()
     top.mkdir()
     os.chdir(top)
     for _ in range(1500):
@@ -87,7 +86,7 @@ def test_a_folder_goes_whatever_its_depth_and_permissions(tmp_path: Path) -> Non
     assert not top.exists()
 
 
-def test_a_link_goes_and_not_what_it_leads_to(tmp_path: Path) -> None:
+def test_remove_does_not_follow_links(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "folder")
     files.remove(tmp_path / "link")

@@ -1,4 +1,4 @@
-"""The twists of the fused operator: each can be solved and is graded right, and no published kernel is an answer."""
+"""Test the variants of the fused operator: solvable, graded correctly, and not solved by any published kernel."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from kernelpath.verdict import Report, Verdict
 
 from . import twisted_fusion
 
-# Among them all operators, all layouts and all statistics.
+# Together, these variants cover all operators, all layouts, and all statistics.
 CHOSEN = [TWISTS[place] for place in (0, 16, 26, 31)]
 
 
-def graded(twist: DeliverableVariant, file: Path) -> Report:
+def grade_variant(twist: DeliverableVariant, file: Path) -> Report:
     item = registry.exercise_ref(registry.root(), f"2_cuda/deliverable:{twist.name}")
     assert isinstance(item, Deliverable)
     return grade.grade(item, file, device="cpu", seed=3)
 
 
-def test_the_chosen_ones_cover_the_axes() -> None:
+def test_the_chosen_variants_cover_the_axes() -> None:
     parts = [twist.name.split("+") for twist in CHOSEN]
     counts = [len(set(axis)) for axis in zip(*parts, strict=True)]
     assert counts == [len(OPERATORS), len(LAYOUTS), len(STATISTICS)]
@@ -43,14 +43,14 @@ def test_the_chosen_ones_cover_the_axes() -> None:
 
 @pytest.mark.parametrize("twist", CHOSEN, ids=lambda twist: twist.name)
 def test_one_kernel_passes(twist: DeliverableVariant, tmp_path: Path) -> None:
-    report = graded(twist, twisted_fusion.write(twist, tmp_path))
+    report = grade_variant(twist, twisted_fusion.write(twist, tmp_path))
     assert (report.verdict, report.cause) == (Verdict.PASSED, "")
     assert report.exercise == f"2_cuda/deliverable:{twist.name}"
 
 
 def test_a_kernel_that_reads_the_row_again_moves_too_much(tmp_path: Path) -> None:
     norm = next(twist for twist in CHOSEN if twist.name.startswith("layer_norm"))
-    report = graded(norm, twisted_fusion.write(norm, tmp_path, keep=False))
+    report = grade_variant(norm, twisted_fusion.write(norm, tmp_path, keep=False))
     assert report.verdict is Verdict.TOO_MUCH_TRAFFIC
     assert all(case.verdict.passed for case in report.cases)
 
@@ -58,28 +58,28 @@ def test_a_kernel_that_reads_the_row_again_moves_too_much(tmp_path: Path) -> Non
 def test_a_reduction_without_its_first_barrier_races(tmp_path: Path) -> None:
     """The sum and the sum of squares use the same shared memory."""
     norm = next(twist for twist in CHOSEN if twist.name.startswith("layer_norm"))
-    assert graded(norm, twisted_fusion.write(norm, tmp_path, barrier=";")).verdict is Verdict.RACE
+    assert grade_variant(norm, twisted_fusion.write(norm, tmp_path, barrier=";")).verdict is Verdict.RACE
 
 
 @pytest.mark.parametrize(("name", "twist"), [("softmax", CHOSEN[0]), ("gelu", CHOSEN[1])])
 def test_a_published_solution_fails(name: str, twist: DeliverableVariant) -> None:
-    report = graded(twist, registry.find(name).solution)
+    report = grade_variant(twist, registry.find(name).solution)
     assert not report.verdict.passed
     assert not any(case.verdict.passed for case in report.cases)
 
 
 @pytest.mark.parametrize("twist", TWISTS, ids=lambda twist: twist.name)
-def test_the_truth_of_each_is_what_its_statement_says(twist: DeliverableVariant) -> None:
-    """By loops over rows and columns, as the lines are written."""
+def test_the_reference_equals_the_statement(twist: DeliverableVariant) -> None:
+    """Evaluate the lines of the statement literally, in loops over rows and columns, and compare the reference."""
     operator, layout, statistic = twisted_fusion.parse_parts(twist)
     rows, columns = 3, 5
     arguments = generate_inputs(twist.exercise, {"rows": rows, "columns": columns}, 1, "cpu")
-    given = [value.double() if isinstance(value, torch.Tensor) else value for value in arguments]
+    values = [value.double() if isinstance(value, torch.Tensor) else value for value in arguments]
     names = [*layout.shapes, *operator.vectors, *operator.scalars, *layout.scalars, *statistic.scalars]
     out, per_row = torch.empty(rows, columns, dtype=torch.float64), torch.empty(rows, dtype=torch.float64)
     for row in range(rows):
         scopes = [
-            {**dict(zip(names, given, strict=True)), **FUNCTIONS, "row": row, "column": column, "columns": columns}
+            {**dict(zip(names, values, strict=True)), **FUNCTIONS, "row": row, "column": column, "columns": columns}
             for column in range(columns)
         ]
         for scope in scopes:
@@ -104,31 +104,31 @@ FUNCTIONS = {"tanh": math.tanh, "exp": math.exp, "sqrt": math.sqrt, "min": min, 
 
 
 def value(line: str, scope: dict[str, Any]) -> float:
-    """The right side of a line of a statement."""
+    """Evaluate the right-hand side of a line of a statement."""
     return float(eval(line.partition(" = ")[2].replace("^", "**"), scope))
 
 
-def within(outputs: Sequence[torch.Tensor], truth: Sequence[torch.Tensor], tolerance: float) -> bool:
+def is_within_tolerance(outputs: Sequence[torch.Tensor], truth: Sequence[torch.Tensor], tolerance: float) -> bool:
     return check_outputs(list(outputs), list(truth), {"float32": Tolerance(tolerance, tolerance)}) is None
 
 
 @pytest.mark.parametrize("twist", TWISTS, ids=lambda twist: twist.name)
 def test_the_formula_in_float32_is_exact_enough(twist: DeliverableVariant) -> None:
-    """With extreme values, too, which have an answer."""
+    """The float32 baseline must pass for extreme values too, for which the reference has no NaN."""
     assert twist.exercise.baseline is not None
     for case in twist.exercise.cases:
         inputs = generate_inputs(twist.exercise, case, 1, "cpu", EXTREME)
         truth = twist.exercise.reference(*inputs)
-        assert not any(one.isnan().any() for one in truth)
-        assert within(twist.exercise.baseline(*inputs), truth, 5e-5)
+        assert not any(output.isnan().any() for output in truth)
+        assert is_within_tolerance(twist.exercise.baseline(*inputs), truth, 5e-5)
 
 
 def test_a_variance_of_one_pass_fails() -> None:
-    """The mean of h^2 minus the square of the mean, in rows far from 0."""
-    twist = next(one for one in TWISTS if one.name == "layer_norm+side_by_side+sums")
+    """The mean of h^2 minus the squared mean cancels in rows far from 0."""
+    twist = next(variant for variant in TWISTS if variant.name == "layer_norm+side_by_side+sums")
     inputs = generate_inputs(twist.exercise, LARGEST, 1, "cpu", EXTREME)
-    both, weight, bias = inputs
-    h = both[:, : LARGEST["columns"]] + both[:, LARGEST["columns"] :]
+    x_and_residual, weight, bias = inputs
+    h = x_and_residual[:, : LARGEST["columns"]] + x_and_residual[:, LARGEST["columns"] :]
     mean = h.mean(1, keepdim=True)
     y = (h - mean) * torch.rsqrt(((h * h).mean(1, keepdim=True) - mean * mean).abs() + 1e-5) * weight + bias
     truths = list_outputs(twist.exercise.reference, inputs)
@@ -139,4 +139,4 @@ def test_a_variance_of_one_pass_fails() -> None:
 def test_a_stub_is_not_started(tmp_path: Path) -> None:
     for suffix, text in CHOSEN[0].stub.items():
         (tmp_path / f"deliverable{suffix}").write_text(text)
-    assert graded(CHOSEN[0], tmp_path / "deliverable.py").verdict is Verdict.NOT_STARTED
+    assert grade_variant(CHOSEN[0], tmp_path / "deliverable.py").verdict is Verdict.NOT_STARTED

@@ -1,4 +1,4 @@
-"""The glossary has the words that reports, pictures and faults use."""
+"""Test that the glossary explains the terms of reports, pictures, and faults."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kernelpath.verdict import Interval, Measurement, Verdict
 from warpcheck.counters import LineCounters
 from warpcheck.errors import FaultKind
 
-# Labels that are plain English or name what stands beside them.
-SAID_BY_ITSELF = {"timed", "yours", "GPU", "line", "file", "access", "memory"}
+# Labels that are plain English or that name an adjacent value.
+SELF_EXPLANATORY = {"timed", "yours", "GPU", "line", "file", "access", "memory"}
 
-MEASURED = Measurement(
+MEASUREMENT = Measurement(
     {"n": 1},
     1e-3,
     2e-3,
@@ -34,12 +34,14 @@ MEASURED = Measurement(
 
 
 def labels() -> set[str]:
-    """The names beside the numbers of a report, a picture and the tables of counters."""
-    rows = {name for name, _ in view.measurement(MEASURED, "NVIDIA H200")}
-    counted = {word for kind in (LineTraffic, LineInstructions) for one in fields(kind) for word in one.name.split("_")}
-    summed = {word for one in fields(LineCounters) for word in one.name.split("_")}
+    """Return the labels of the numbers in a report, in a picture, and in the tables of counters."""
+    rows = {name for name, _ in view.measurement(MEASUREMENT, "NVIDIA H200")}
+    line_fields = {
+        word for kind in (LineTraffic, LineInstructions) for field in fields(kind) for word in field.name.split("_")
+    }
+    counter_fields = {word for field in fields(LineCounters) for word in field.name.split("_")}
     columns = {word for column in source.COLUMNS for word in column.split()}
-    return (rows | {MEASURED.method} | counted | summed | columns | {"active lanes"}) - SAID_BY_ITSELF
+    return (rows | {MEASUREMENT.method} | line_fields | counter_fields | columns | {"active lanes"}) - SELF_EXPLANATORY
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +65,8 @@ def test_a_verdict_is_explained(verdict: Verdict, glossary: str) -> None:
     assert f"`{verdict.value.casefold()}` | {verdict.meaning.casefold()}" in glossary
 
 
-def test_metrics_are_spelled_as_ncu_spells_them(glossary: str) -> None:
-    """Unit, counter and roll-up: what `ncu --query-metrics` lists, with a suffix."""
+def test_metrics_have_the_spelling_of_ncu(glossary: str) -> None:
+    """A metric consists of unit, counter and roll-up: a name from `ncu --query-metrics` with a suffix."""
     metrics = re.findall(r"`((?:l1tex|lts|dram|sm|smsp|launch)__\w+(?:\.\w+)*)`", glossary)
     assert len(metrics) > 15
     for metric in metrics:
@@ -72,16 +74,17 @@ def test_metrics_are_spelled_as_ncu_spells_them(glossary: str) -> None:
         assert metric.startswith("launch__") or re.search(rf"({rolled_up})$", metric), metric
 
 
-def test_every_term_is_shown_by_the_course() -> None:
-    """Most by a picture, the others by what a cell printed, measured or graded."""
-    entries, course = book.glossary(registry.root()), weeks.weeks(registry.root())
+def test_every_term_has_an_example_in_the_course() -> None:
+    """Most terms have a picture as their example; the rest have printed, measured, or graded output of a cell."""
+    entries = book.glossary(registry.root())
+    course = weeks.weeks(registry.root())
     places = seen.find_examples(entries, course)
     assert [entry.term for entry in entries if entry.anchor not in places] == []
     assert sum(bool(place.png) for place in places.values()) > 0.9 * len(entries)
     chosen = {entry.term: places[entry.anchor] for entry in entries if entry.term in seen.FIXED_PLACES}
     assert {term: (place.week.number, place.passage.number) for term, place in chosen.items()} == seen.FIXED_PLACES
-    told = {term: (places[term].where, places[term].how) for term in ("wave", "throughput")}
-    assert told == {
+    places_of_terms = {term: (places[term].where, places[term].how) for term in ("wave", "throughput")}
+    assert places_of_terms == {
         "wave": ("Week 11 · Matrix multiplication in Triton: 3 · The order of the programs", "a picture"),
         "throughput": ("Week 5 · Profiling: 5 · The first page of Nsight Compute", "a table"),
     }

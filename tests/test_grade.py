@@ -1,4 +1,4 @@
-"""Every ending that Python alone can reach, on an exercise without a kernel."""
+"""Test every verdict that plain Python can cause, on an exercise without a kernel."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from kernelpath.work.workspace import Workspace
 from tests.conftest import is_gone
 from tests.waiting import happens
 
-# The limit of a case that would never end.
+# The time limit of a case in tests of endless loops.
 CASE_SECONDS = 2.0
 
 GradeText = Callable[[str], Report]
 
 
-def test_a_right_submission_passes_with_one_star_and_says_what_was_not_measured(grade_text: GradeText) -> None:
+def test_a_correct_submission_passes_with_one_star(grade_text: GradeText) -> None:
     report = grade_text("def double(x):\n    return x + x\n")
     assert (report.verdict, report.stars) == (Verdict.PASSED, 1)
-    assert len(report.cases) == 3, "two declared and one drawn"
+    assert len(report.cases) == 3, "two declared cases and a generated case"
     assert 500 <= report.cases[2].case["n"] <= 1000
     assert Report.from_json(report.to_json()) == report
 
 
 @pytest.mark.parametrize(
-    ("source", "verdict", "said"),
+    ("source", "verdict", "expected_cause"),
     [
         ("def double(x):\n    raise NotImplementedError('TODO')\n", "NOT_STARTED", "TODO"),
         ("def double(x:\n", "COMPILE_ERROR", "SyntaxError"),
@@ -75,12 +75,12 @@ def test_a_right_submission_passes_with_one_star_and_says_what_was_not_measured(
         ("import gc\ndef double(x):\n    gc.get_objects()\n    return 2 * x\n", "ACCESS_DENIED", "get_objects"),
     ],
 )
-def test_a_wrong_submission_gets_its_verdict_and_its_cause(
-    grade_text: GradeText, source: str, verdict: str, said: str
+def test_a_wrong_submission_gets_the_expected_verdict_and_cause(
+    grade_text: GradeText, source: str, verdict: str, expected_cause: str
 ) -> None:
     report = grade_text(source)
     assert report.verdict == verdict, report.cause
-    assert said in report.cause
+    assert expected_cause in report.cause
     assert "\n" not in report.cause
     assert report.next_step
 
@@ -90,14 +90,14 @@ def test_the_line_of_the_learners_file_is_named(grade_text: GradeText) -> None:
     assert (report.file, report.line) == ("submission.py", 5)
 
 
-def test_wrong_values_name_the_box_that_holds_them(grade_text: GradeText) -> None:
+def test_wrong_values_name_their_bounding_box(grade_text: GradeText) -> None:
     report = grade_text("def double(x):\n    y = 2 * x\n    y[900:910] = 0\n    return y\n")
     assert [case.verdict for case in report.cases][:2] == [Verdict.PASSED, Verdict.WRONG_VALUES]
     assert "elements 900..909 of 1000" in report.cause
 
 
 @pytest.mark.parametrize(
-    ("source", "verdict", "said"),
+    ("source", "verdict", "expected_cause"),
     [
         ("def double(x):\n    return 2 * x\n", "PASSED", ""),
         ("def double(x):\n    return 3 * x\n", "WRONG_VALUES", "tripled"),
@@ -106,14 +106,14 @@ def test_wrong_values_name_the_box_that_holds_them(grade_text: GradeText) -> Non
         ("def double(x):\n    return 3 * x[:0]\n", "WRONG_SHAPE", "shape (0,), expected (1,)"),
     ],
 )
-def test_a_declaration_may_say_in_its_own_words_what_is_wrong(
-    doubling: ExerciseRef, grade_text: GradeText, source: str, verdict: str, said: str
+def test_a_declaration_may_explain_wrong_values_itself(
+    doubling: ExerciseRef, grade_text: GradeText, source: str, verdict: str, expected_cause: str
 ) -> None:
-    words = "    check=lambda inputs, outputs: 'tripled' if torch.allclose(outputs[0], 3 * inputs[0]) else None,\n"
-    doubling.declaration.write_text(doubling.declaration.read_text().replace("    kind=", words + "    kind="))
+    check = "    check=lambda inputs, outputs: 'tripled' if torch.allclose(outputs[0], 3 * inputs[0]) else None,\n"
+    doubling.declaration.write_text(doubling.declaration.read_text().replace("    kind=", check + "    kind="))
     report = grade_text(source)
     assert report.verdict == verdict
-    assert said in report.cause
+    assert expected_cause in report.cause
 
 
 def test_each_case_starts_from_fresh_memory(grade_text: GradeText) -> None:
@@ -126,7 +126,7 @@ def test_a_crash_in_one_case_leaves_the_others_graded(grade_text: GradeText) -> 
     assert [case.verdict for case in report.cases] == [Verdict.CRASHED, Verdict.PASSED, Verdict.PASSED]
 
 
-def test_what_the_submission_prints_is_kept_apart(grade_text: GradeText) -> None:
+def test_output_of_the_submission_is_kept_separate(grade_text: GradeText) -> None:
     report = grade_text('print("{\\"verdict\\": \\"PASSED\\"}")\ndef double(x):\n    return x\n')
     assert report.verdict is not Verdict.PASSED
     assert '{"verdict": "PASSED"}' in report.printed
@@ -161,19 +161,21 @@ def check_comment(context):
 """
 
 
-def test_an_exercise_may_bring_a_grader_of_its_own(grade_text: GradeText, doubling: ExerciseRef) -> None:
+def test_an_exercise_may_define_its_own_grader(grade_text: GradeText, doubling: ExerciseRef) -> None:
     doubling.grader.parent.mkdir()
     doubling.grader.write_text(GRADER)
     report = grade_text("def double(x):\n    return 2 * x\n")
     assert (report.verdict, report.line) == (Verdict.WRONG_TYPE, 4)
     assert report.cause == f"no comment after {len(report.cases)} right cases"
     assert len(report.cases) > 1
-    assert grade_text("def double(x):\n    return 3 * x\n").verdict is Verdict.WRONG_VALUES, "its steps are in order"
+    assert grade_text("def double(x):\n    return 3 * x\n").verdict is Verdict.WRONG_VALUES, (
+        "the cases must be checked before the comment"
+    )
     assert grade_text("def double(x):\n    return 2 * x  # twice\n").verdict is Verdict.PASSED
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_the_check_of_one_exercise_comes_after_all_limits_and_before_the_speed(device: OneDevice) -> None:
+def test_an_exercises_own_check_runs_after_the_limits_and_before_the_speed(device: OneDevice) -> None:
     def find_nothing(context: GradingContext) -> Finding | None:
         return None
 
@@ -184,7 +186,7 @@ def test_the_check_of_one_exercise_comes_after_all_limits_and_before_the_speed(d
     assert names[:-2] + names[-1:] == [step.__name__ for step in by_kind.plan_kernel(job).steps]
 
 
-def test_the_worker_does_not_find_modules_beside_the_submission(grade_text: GradeText, tmp_path: Path) -> None:
+def test_the_worker_does_not_import_modules_next_to_the_submission(grade_text: GradeText, tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise SystemExit('shadowed')\n")
     assert grade_text("def double(x):\n    return 2 * x\n").verdict is Verdict.PASSED
 
@@ -235,7 +237,7 @@ def test_a_missing_file_is_a_usage_error(doubling: ExerciseRef, tmp_path: Path) 
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
-def test_asking_for_a_gpu_that_is_not_there_is_a_usage_error(doubling: ExerciseRef) -> None:
+def test_requesting_a_missing_gpu_is_a_usage_error(doubling: ExerciseRef) -> None:
     with pytest.raises(grade.Usage, match="no GPU"):
         grade.grade(doubling, doubling.solution, device="cuda")
 
@@ -265,15 +267,15 @@ def test_json_of_a_report_has_no_nan(grade_text: GradeText) -> None:
     assert data["versions"]["torch"] == torch.__version__.split("+")[0] or data["versions"]["torch"]
 
 
-@pytest.mark.parametrize(("within", "verdict"), [("frontends.compiling()", "PASSED"), ("nullcontext()", "TIMED_OUT")])
+@pytest.mark.parametrize(("context", "verdict"), [("frontends.compiling()", "PASSED"), ("nullcontext()", "TIMED_OUT")])
 def test_compiling_has_a_time_budget_of_its_own(
-    within: str, verdict: str, grade_text: GradeText, monkeypatch: pytest.MonkeyPatch
+    context: str, verdict: str, grade_text: GradeText, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "CASE_SECONDS", CASE_SECONDS)
     report = grade_text(
         "import time\nfrom contextlib import nullcontext\nfrom warpcheck import frontends\n"
         "def double(x):\n"
-        f"    if len(x) == 1:\n        with {within}:\n            time.sleep({1.5 * CASE_SECONDS})\n"
+        f"    if len(x) == 1:\n        with {context}:\n            time.sleep({1.5 * CASE_SECONDS})\n"
         "    return 2 * x\n"
     )
     assert report.verdict == verdict
@@ -296,7 +298,7 @@ def vector_add(x, y):
 """
 
 
-def test_what_autotuning_tries_out_is_no_traffic(tmp_path: Path) -> None:
+def test_launches_of_autotuning_are_not_traffic(tmp_path: Path) -> None:
     submission = tmp_path / "submission.py"
     submission.write_text(AUTOTUNED)
     report = grade.grade(registry.find("vector_add_triton"), submission, device="cpu", seed=1)
@@ -324,7 +326,7 @@ __global__ void add(const float* x, const float* y, const float* zero, float* ou
 """
 
 
-def test_a_constant_from_the_host_is_right(tmp_path: Path) -> None:
+def test_a_constant_from_the_host_is_correct(tmp_path: Path) -> None:
     (tmp_path / "submission.cu").write_text(ADD)
     (tmp_path / "submission.py").write_text(HOST_FILLED)
     report = grade.grade(registry.find("vector_add"), tmp_path / "submission.py", device="cpu", seed=1)
@@ -350,7 +352,7 @@ def test_an_endless_loop_names_its_line(
 
 
 def line_of(report: Report, folder: Path) -> str:
-    """The text of the line that a report names."""
+    """Return the text of the line that a report names."""
     return (folder / report.file).read_text().splitlines()[report.line - 1] if report.line else ""
 
 

@@ -1,4 +1,4 @@
-"""The bytes that the facts give to a fusion are those that XLA's own cost analysis counts."""
+"""Test the facts about HLO modules: the bytes of a fusion must equal those of XLA's own cost analysis."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kernelpath.course.traces import Malformed, hlo, recordings
 FOLDER = Path(__file__).parents[1] / "results" / "traces" / "hlo"
 FUNCTIONS = (*hlo_facts.NOTEBOOK_FUNCTIONS, *hlo_facts.FURTHER_FUNCTIONS)
 
-# XLA's analysis knows no bytes of a library call, and counts a gather's whole table.
+# XLA's analysis ignores the bytes of a library call, and counts the complete table of a gather.
 LIBRARY_CALLS = {"mlp", "gelu_aux", "exact_gelu", "swiglu", "attention"}
 GATHERS = {"embed", "entropy"}
 
@@ -45,14 +45,14 @@ ENTRY %main (x: f32[8,100]) -> BODY_TYPE {
 """
 
 
-def module(body: str) -> str:
+def make_module(body: str) -> str:
     """Return a module whose entry is one fusion with these instructions of a parameter p of 8 x 100 elements."""
     root = re.search(r"ROOT %\S+ = (\([^()]*\)|\S+)", body)
     assert root is not None
     return MODULE.replace("BODY_TYPE", root[1]).replace("BODY", body)
 
 
-def recorded(name: str, number: int) -> str:
+def read_recording(name: str, number: int) -> str:
     return recordings.read("hlo", f"{name}{number}.hlo").decode()
 
 
@@ -63,14 +63,14 @@ def bytes_of_xla(text: str) -> float:
     parser: Any = importlib.import_module("jaxlib._hlo")
     analysis: Any = importlib.import_module("jax._src.lib")._jax
     parsed = parser.hlo_module_from_text(text)
-    counted = analysis.hlo_module_cost_analysis(jax.devices("cpu")[0].client, parsed)["bytes accessed"]
+    accessed_bytes = analysis.hlo_module_cost_analysis(jax.devices("cpu")[0].client, parsed)["bytes accessed"]
     results = re.search(r"^ENTRY .* -> \((.*)\) \{$", text, re.M)
-    return float(counted) - (8 * results[1].count("[") if results else 0)
+    return float(accessed_bytes) - (8 * results[1].count("[") if results else 0)
 
 
 @pytest.fixture(scope="module")
 def xla() -> Iterator[ProcessPoolExecutor]:
-    """A process for JAX, whose threads warn of every later fork of the process that has them."""
+    """Yield a process for JAX, because a process with JAX's threads warns at every later fork."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         yield process
 
@@ -78,11 +78,11 @@ def xla() -> Iterator[ProcessPoolExecutor]:
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed")
 @pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - LIBRARY_CALLS - GATHERS - {"copied_cache"}))
 @pytest.mark.parametrize("number", range(hlo_facts.VARIANTS))
-def test_bytes_are_those_of_xla(name: str, number: int, xla: ProcessPoolExecutor) -> None:
-    text = recorded(name, number)
+def test_bytes_equal_those_of_xla(name: str, number: int, xla: ProcessPoolExecutor) -> None:
+    text = read_recording(name, number)
     for module_text in (text, hlo.vary(random.Random(number), text, hlo_facts.ROWS, 600)):
-        found = hlo.kernels(module_text)
-        assert sum(kernel.read + kernel.written for kernel in found) == xla.submit(bytes_of_xla, module_text).result()
+        kernels = hlo.kernels(module_text)
+        assert sum(kernel.read + kernel.written for kernel in kernels) == xla.submit(bytes_of_xla, module_text).result()
 
 
 @pytest.mark.parametrize(
@@ -125,19 +125,20 @@ def test_bytes_are_those_of_xla(name: str, number: int, xla: ProcessPoolExecutor
     ],
 )  # fmt: skip
 def test_bytes_of_a_fusion(body: str, read: int, written: int, unfused: int) -> None:
-    (kernel,) = hlo.kernels(module(body))
+    (kernel,) = hlo.kernels(make_module(body))
     assert (kernel.read, kernel.written, kernel.unfused) == (read, written, unfused)
 
 
 def test_a_gather_reads_rows_and_a_call_writes_no_workspace() -> None:
-    gather, norm = hlo.kernels(recorded("embed", 0))
+    gather, norm = hlo.kernels(read_recording("embed", 0))
+    # 328 rows of 1024 floats are read, and their indices of 4 bytes.
     assert gather.read == 4 * 328 * 1024 + 4 * 328
     assert norm.kind == "__triton"
-    first, second = hlo.kernels(recorded("mlp", 0))
+    first, second = hlo.kernels(read_recording("mlp", 0))
     assert (first.kind, first.written) == ("__cublas$lt$matmul", 4 * 64 * 1024)
     assert second.read == 4 * (64 * 1024 + 1024 * 256)
-    (both,) = hlo.kernels(recorded("gelu_aux", 1))
-    assert both.written == 2 * 2 * 512 * 3072
+    (fused_gelu,) = hlo.kernels(read_recording("gelu_aux", 1))
+    assert fused_gelu.written == 2 * 2 * 512 * 3072
 
 
 @pytest.mark.parametrize(
@@ -149,24 +150,24 @@ def test_a_gather_reads_rows_and_a_call_writes_no_workspace() -> None:
         ("swiglu", ["DEFAULT"], ["__cublas$lt$matmul", "kLoop"]),
     ],
 )
-def test_epilogues_that_week_14_names(name: str, epilogues: list[str], kinds: list[str]) -> None:
-    text = recorded(name, 1)
+def test_week_14_epilogues_are_in_the_recordings(name: str, epilogues: list[str], kinds: list[str]) -> None:
+    text = read_recording(name, 1)
     assert re.findall(r'"epilogue":"(\w+)"', text) == epilogues
     assert [kernel.kind for kernel in hlo.kernels(text)] == kinds
 
 
 def test_without_donation_the_cache_is_copied() -> None:
-    copy, update = hlo.kernels(recorded("copied_cache", 0))
-    (updated,) = hlo.kernels(recorded("cache", 0))
+    copy, update = hlo.kernels(read_recording("copied_cache", 0))
+    (updated,) = hlo.kernels(read_recording("cache", 0))
     assert (copy.kind, copy.read, copy.written) == ("copy", 4 * 16 * 4096 * 128, 4 * 16 * 4096 * 128)
     assert (update.read, update.written) == (updated.read, updated.written) == (4 * 16 * 128 + 4, 4 * 16 * 128)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("number", range(hlo_facts.VARIANTS))
-def test_other_rows_leave_a_consistent_module(name: str, number: int) -> None:
+def test_a_varied_module_is_consistent(name: str, number: int) -> None:
     """A bitcast keeps the bytes, and elementwise instructions the extents, which XLA's parser does not check."""
-    original = recorded(name, number)
+    original = read_recording(name, number)
     varied = hlo.vary(random.Random(0), original, hlo_facts.ROWS, 600)
     assert not re.search(r"[\[,:]328[\],]", varied)
     entry, computations = hlo.parse(varied)
@@ -177,12 +178,13 @@ def test_other_rows_leave_a_consistent_module(name: str, number: int) -> None:
                 assert instruction.nbytes == body[instruction.operands[0]].nbytes
             if instruction.opcode in ("add", "multiply", "subtract", "divide", "exponential"):
                 assert {body[operand].elements for operand in instruction.operands} == {instruction.elements}
-    facts, varied_facts = hlo.of(original), hlo.of(varied)
+    facts = hlo.of(original)
+    varied_facts = hlo.of(varied)
     assert varied_facts["operations"] == facts["operations"]
     assert varied_facts["kernels"] != facts["kernels"]
 
 
-def test_recordings_are_complete_and_have_no_places() -> None:
+def test_recordings_are_complete_and_contain_no_source_locations() -> None:
     names = {f"{name}{number}.hlo.gz" for name in FUNCTIONS for number in range(hlo_facts.VARIANTS)}
     assert {path.name for path in FOLDER.iterdir()} == names
     for name in names:
@@ -190,7 +192,7 @@ def test_recordings_are_complete_and_have_no_places() -> None:
         assert not re.search(r"\.py|metadata=|FileNames", text)
 
 
-@pytest.mark.parametrize("text", ["", "HloModule empty\n", recorded("norm", 0).replace("ENTRY ", "")])
-def test_other_texts_are_refused(text: str) -> None:
+@pytest.mark.parametrize("text", ["", "HloModule empty\n", read_recording("norm", 0).replace("ENTRY ", "")])
+def test_invalid_hlo_is_refused(text: str) -> None:
     with pytest.raises(Malformed):
         hlo.of(text)

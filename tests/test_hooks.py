@@ -1,6 +1,6 @@
-"""What the course hooks inside Triton and the CuTe DSL is where it was; if not, one sentence says what is lost.
+"""Test that the private names that warpcheck hooks in Triton, the CuTe DSL, and other packages still exist.
 
-A test that fails here says in that sentence what a new version of the package has changed.
+A hook that a new version of a package has removed fails here, with a sentence that says what no longer works.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("name", [name for name, hook in PLACES.items() if not isinstance(hook, Attribute)])
-def test_a_hook_is_where_it_was(name: str) -> None:
+def test_a_hook_still_exists(name: str) -> None:
     if PLACES[name].module.startswith("jax."):  # which needs Python 3.11
         pytest.importorskip("jax")
     if name.startswith("tvm_ffi."):
@@ -63,12 +63,12 @@ for hook in declared_hooks(hooks).values():
 """
 
 
-def test_what_is_read_from_triton_is_there_once_a_kernel_ran(tmp_path: Path) -> None:
-    """In a process of its own: the lane changes Triton's driver for good."""
+def test_hooked_attributes_of_triton_exist_after_a_launch(tmp_path: Path) -> None:
+    """The test needs its own process, because activating the lane replaces Triton's driver permanently."""
     (tmp_path / "probe.py").write_text(INSTANCES)
-    done = subprocess.run([sys.executable, tmp_path / "probe.py"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert sorted(done.stdout.split()) == sorted(hook.name for hook in attributes(triton))
+    process = subprocess.run([sys.executable, tmp_path / "probe.py"], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr[-2000:]
+    assert sorted(process.stdout.split()) == sorted(hook.name for hook in attributes(triton))
 
 
 ALIGNMENTS = """
@@ -95,41 +95,43 @@ print([calls.count(hook.name) for hook in (hooks.COMPILE, hooks.ASSEMBLE)], memo
 """
 
 
-def test_what_several_alignments_have_in_common_is_assembled_once(tmp_path: Path) -> None:
+def test_alignments_that_give_the_same_ptx_are_assembled_once(tmp_path: Path) -> None:
     (tmp_path / "alignments.py").write_text(ALIGNMENTS)
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, tmp_path / "alignments.py"], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout == "[3, 2] [1.0, 1.0]\n"
+    process = subprocess.run(
+        [sys.executable, tmp_path / "alignments.py"], capture_output=True, text=True, env=environment
+    )
+    assert process.returncode == 0, process.stderr[-2000:]
+    assert process.stdout == "[3, 2] [1.0, 1.0]\n"
 
 
-def test_what_is_read_from_the_dsl_is_there_once_a_kernel_is_compiled() -> None:
+def test_hooked_attributes_of_the_dsl_exist_after_a_compilation() -> None:
     compiler = cute.DSL.get()()
-    made = {
+    instances = {
         "CuTeDSL": compiler,
         "Compiler": cute.COMPILER.of(compiler),
         "JitCompiledFunction": lane._compile(nothing, (), "sm_80"),
     }
     for hook in attributes(cute):
-        hook.of(made[hook.name.partition(".")[0]])
+        hook.of(instances[hook.name.partition(".")[0]])
 
 
 @dsl.jit
 def nothing() -> None:
-    """Launches no kernel."""
+    """Do nothing: a host function that launches no kernel."""
 
 
-def test_the_dsl_without_a_hook_is_unavailable_and_only_slower_without_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = Hook("cutlass._mlir.ir", "Module.moved", "it is slower")
+def test_only_a_necessary_hook_makes_the_dsl_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved_hook = Hook("cutlass._mlir.ir", "Module.moved", "it is slower")
     for name in ("PARSE", "FRAMEWORK"):
-        monkeypatch.setattr(cute, name, gone)
+        monkeypatch.setattr(cute, name, moved_hook)
     remember_places()
     assert cute.MODULE.of(lane._compile(nothing, (), "sm_80")) is not None
     monkeypatch.delattr(cute.ARCH.owner(), "Arch")
-    with pytest.raises(Changed) as caught:
+    with pytest.raises(Changed) as changed:
         lane._compile(nothing, (), "sm_80")
-    finding = classify_exception(caught.value, Path(__file__))
-    assert (finding.verdict, finding.cause) == (Verdict.UNAVAILABLE, str(caught.value))
+    finding = classify_exception(changed.value, Path(__file__))
+    assert (finding.verdict, finding.cause) == (Verdict.UNAVAILABLE, str(changed.value))
     assert finding.cause.endswith("cutlass.base_dsl.enums.Arch: a kernel cannot be compiled for a GPU that is not here")
 
 
@@ -138,43 +140,45 @@ def attributes(module: ModuleType) -> list[Attribute]:
 
 
 def without_warmup(self: Any, *args: Any, grid: Any, **kwargs: Any) -> None:
-    """JITFunction.run as a later Triton could have it."""
+    """Stand in for a later version of JITFunction.run, without the parameter warmup."""
 
 
-def test_a_hook_that_is_gone_says_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_hook_says_what_no_longer_works(monkeypatch: pytest.MonkeyPatch) -> None:
     version = packages.version("triton")
     compile_one = triton.COMPILE.owner()
     monkeypatch.delattr(compile_one, "_do_compile")
-    assert told(triton.COMPILE) == (
+    assert describe_change(triton.COMPILE) == (
         f"Triton {version} no longer has triton.runtime.jit.JITFunction._do_compile: "
         "compiling cannot be told from running"
     )
     monkeypatch.setattr(compile_one, "run", without_warmup)
-    assert told(triton.LAUNCH) == (
+    assert describe_change(triton.LAUNCH) == (
         f"Triton {version} has a triton.runtime.jit.JITFunction.run that no longer takes warmup: "
         "a recorded GPU cannot answer launches"
     )
     moved = Hook("triton.runtime.moved", "JITFunction.run", "nothing works")
-    assert told(moved) == f"Triton {version} no longer has triton.runtime.moved.JITFunction.run: nothing works"
+    assert (
+        describe_change(moved) == f"Triton {version} no longer has triton.runtime.moved.JITFunction.run: nothing works"
+    )
     with pytest.raises(
         Changed, match=r"has triton\.compiler\.compiler\.CompiledKernel\.n_regs: a kernel's registers cannot be noted"
     ):
         triton.REGISTERS.of(object())
 
 
-def told(hook: Hook) -> str:
-    with pytest.raises(Changed) as caught:
+def describe_change(hook: Hook) -> str:
+    with pytest.raises(Changed) as changed:
         hook.get()
-    return str(caught.value)
+    return str(changed.value)
 
 
-def test_a_package_that_is_missing_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_not_a_missing_hook(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(ModuleNotFoundError):
         Hook("triton", "jit", "").get()
 
 
-def test_triton_may_ask_the_driver_whether_it_knows_something_new() -> None:
+def test_triton_may_probe_the_driver_for_new_attributes() -> None:
     from warpcheck.frontends.triton import _Driver
 
     driver = _Driver()
@@ -183,7 +187,7 @@ def test_triton_may_ask_the_driver_whether_it_knows_something_new() -> None:
         driver.launch_batch  # noqa: B018
 
 
-# A package in place of Triton, which imports that and takes a hook away.
+# A package that shadows Triton: it imports the real Triton and removes a hook.
 BROKEN = """
 import sys
 sys.path.remove({folder!r})
@@ -197,7 +201,7 @@ RUN = "import sys; sys.path.insert(0, {folder!r}); from kernelpath import cli; c
 
 
 @pytest.mark.weekly
-def test_doctor_and_a_verdict_show_the_sentence_and_the_way_out(tmp_path: Path) -> None:
+def test_doctor_and_check_report_a_missing_hook(tmp_path: Path) -> None:
     fake = tmp_path / "triton" / "__init__.py"
     fake.parent.mkdir()
     fake.write_text(BROKEN.format(folder=str(tmp_path)))
@@ -205,21 +209,22 @@ def test_doctor_and_a_verdict_show_the_sentence_and_the_way_out(tmp_path: Path) 
 
     def run(*arguments: str) -> str:
         code = RUN.format(folder=str(tmp_path), arguments=list(arguments))
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PACKAGE.parents[1])
-        assert "Traceback" not in done.stdout + done.stderr
-        return " ".join(done.stdout.split())
+        process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PACKAGE.parents[1])
+        assert "Traceback" not in process.stdout + process.stderr
+        return " ".join(process.stdout.split())
 
-    said = run("doctor")
+    output = run("doctor")
     assert (
-        f"no Triton without a GPU Triton {packages.version('triton')} {sentence} do: {packages.install_tried()}" in said
+        f"no Triton without a GPU Triton {packages.version('triton')} {sentence} do: {packages.install_tried()}"
+        in output
     )
-    assert "yes CUDA C++ without a GPU compiled and ran" in said
-    said = run("check", "bias_relu", "--tree", "solutions", "--device", "cpu")
-    assert sentence in said
-    assert "next: kp doctor" in said
+    assert "yes CUDA C++ without a GPU compiled and ran" in output
+    output = run("check", "bias_relu", "--tree", "solutions", "--device", "cpu")
+    assert sentence in output
+    assert "next: kp doctor" in output
 
 
-def test_a_notebook_and_a_command_end_with_the_sentence(
+def test_notebooks_and_commands_report_a_missing_hook(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("warnings.formatwarning", warnings.formatwarning)  # which the lane replaces
@@ -230,9 +235,9 @@ def test_a_notebook_and_a_command_end_with_the_sentence(
         notebook.setup(triton=True)
     assert str(stopped.value) == f"{changed.value}. Do: {packages.install_tried()}"
     monkeypatch.setattr("kernelpath.doctor.examine", triton.COMPILE.get)
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_:
         cli.main(["doctor"])
-    assert ended.value.code == 2
+    assert exit_.value.code == 2
     assert " ".join(capsys.readouterr().err.split()).endswith(f"{changed.value}; kp doctor says what to install")
 
 
@@ -244,12 +249,14 @@ def test_a_notebook_and_a_command_end_with_the_sentence(
         ("torch", "_inductor"),
     ],
 )
-def test_nothing_else_reaches_inside(package: str, private: str) -> None:
-    """What is not public is named in hooks/ alone."""
-    inside = {f"{package}.{name}" for name in private.split()}
+def test_only_hooks_import_private_modules(package: str, private: str) -> None:
+    """Only hooks/ may import private modules of these packages."""
+    private_modules = {f"{package}.{name}" for name in private.split()}
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            names = [f"{node.module}.{one.name}" for one in node.names] if isinstance(node, ast.ImportFrom) else []
-            names += [one.name for one in node.names] if isinstance(node, ast.Import) else []
-            found = [name for name in names if ".".join(name.split(".")[:2]) in inside]
-            assert not found, f"{path.relative_to(PACKAGE)} imports {found[0]}: declare it in hooks/"
+            names = [f"{node.module}.{alias.name}" for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            private_imports = [name for name in names if ".".join(name.split(".")[:2]) in private_modules]
+            assert not private_imports, (
+                f"{path.relative_to(PACKAGE)} imports {private_imports[0]}: declare it in hooks/"
+            )

@@ -1,4 +1,4 @@
-"""Reference kernels keep everything of a thread in registers on Hopper: no stack frame and no spills."""
+"""Test that reference kernels have no stack frame and no register spills on Hopper."""
 
 import re
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from warpcheck.frontends.cubin import resources
 HOPPER = "sm_90"
 ATTENTION = {"batch": 1, "heads": 2, "kv_heads": 1, "tokens": 130, "dtype": "bfloat16"}
 
-# Those that once spilled, with a case for each kernel of theirs.
+# The references that once spilled, with a case for each of their kernels.
 REFERENCES: dict[str, list[Case]] = {
     "custom_operator": [
         {"rows": 1, "columns": 32_768, "dtype": "bfloat16"},
@@ -47,9 +47,9 @@ def test_a_reference_spills_nothing_on_hopper(name: str) -> None:
 
 
 def spilling_kernels(name: str, cases: Sequence[Case]) -> list[str]:
-    """The kernels that a solution launches for the cases and that use local memory, as their own compiler says it.
+    """Return the kernels that a solution launches for these cases and that use local memory, according to ptxas.
 
-    Runs in a process of its own, because it replaces parts of the lanes.
+    The caller runs it in a forked process, because it replaces parts of the lanes.
     """
     item = registry.find(name)
     exercise = registry.load(item)
@@ -67,7 +67,7 @@ def spilling_kernels(name: str, cases: Sequence[Case]) -> list[str]:
 
 
 def _watch_cubins(compiled: dict[str, int]) -> None:
-    """Note the local memory of what NVRTC and Triton compile: their cubins are those that a GPU would load."""
+    """Record the local memory of the cubins that NVRTC and Triton compile, which a GPU would load."""
     compile_cuda = cuda.Kernel.binary
     load_triton = triton_lane._Driver.load_binary
 
@@ -86,7 +86,7 @@ def _watch_cubins(compiled: dict[str, int]) -> None:
 
 
 class _Compiled(backend.Local):
-    """Loads modules and launches nothing. What the CuTe DSL compiles arrives here as PTX of sm_90a."""
+    """A backend that loads modules and launches nothing. It receives the kernels of the CuTe DSL as PTX of sm_90a."""
 
     def __init__(self, compiled: dict[str, int]) -> None:
         self.compiled = compiled

@@ -1,4 +1,4 @@
-"""A class in which most learners break something: each loses the exercise, with a reason, and nobody else anything."""
+"""Test the grading of a class full of hostile submissions: each fails with a cause and affects no other learner."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NEVER_LATE = datetime(9999, 1, 1, tzinfo=timezone.utc)
 
 PARENT = "ACCESS_DENIED" if landlock.version() >= 6 else "CRASHED"
 
-# What an entry does, how that ends, and what its cause says.
+# The body of each hostile entry, its verdict, and a part of its cause.
 BODIES = {
     "abort": ("os.abort()", "CRASHED", "SIGABRT"),
     "bomb": (
@@ -60,7 +60,7 @@ BODIES = {
     "half": (
         "\n    for fd in range(3, 64):\n        try: os.write(fd, struct.pack('<Q', 1000) + b'x')\n"
         "        except OSError: pass\n    time.sleep(600)",
-        "TAMPERED",  # what the worker sends next completes the message
+        "TAMPERED",  # the worker's next bytes complete the message
         "instead of the worker",
     ),
     "loop": ("\n    while True: pass", "TIMED_OUT", "no answer within 4 s"),
@@ -72,7 +72,7 @@ BODIES = {
     "steals": ("exec(open({folder!r} + '/right/w01a_double.py').read())", "ACCESS_DENIED", "which is not its own"),
 }
 
-# Of folders, in which everything is right.
+# Unusual names of folders with correct submissions.
 NAMES = [b"=1+2", b"a\nb", b"caf\xe9", b"esc\x1b[31m", "\u202egnp".encode(), b"x" * 250]
 
 
@@ -93,19 +93,20 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Class:
     item = ExerciseRef(root, "1_architecture/w01a_double")
     item.declaration.write_text(DECLARATION)
     item.solution.write_text(RIGHT)
-    folder, out = root / "handed in", root / "out"
-    hand_in(folder, out)
+    folder = root / "handed in"
+    out = root / "out"
+    write_submissions(folder, out)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "CASE_SECONDS", CASE_SECONDS)
         patch.setenv("KERNELPATH_CACHE", str(root / "cache"))
         grades = classroom.grade_class(folder, out, [item], device="cpu", seed=7, jobs=2)
-        assert not list((root / "cache" / "submissions").iterdir()), "a class leaves no private folders"
+        assert not list((root / "cache" / "submissions").iterdir()), "no private folder of a submission may remain"
     with (out / "grades.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    return Class(folder, out, item, {one.learner: one for one in grades}, rows)
+    return Class(folder, out, item, {row.learner: row for row in grades}, rows)
 
 
-def hand_in(folder: Path, out: Path) -> None:
+def write_submissions(folder: Path, out: Path) -> None:
     for learner, (body, _, _) in BODIES.items():
         text = body.format(out=str(out), folder=str(folder)) if "{" in body and "!r}" in body else body
         write(folder / learner, f"import ctypes, os, struct, sys, time, torch\ndef double(x):\n    {text}\n".encode())
@@ -131,7 +132,7 @@ def write(folder: Path, source: bytes) -> None:
     (folder / FILE).write_bytes(source)
 
 
-OTHERS = {
+FILE_CASES = {
     "bom": ("PASSED", ""),
     "copies": ("COMPILE_ERROR", "is a link out of the learner's folder"),
     "deep": ("NOT_HANDED_IN", ""),
@@ -146,11 +147,11 @@ OTHERS = {
     "right": ("PASSED", ""),
     **{os.fsdecode(name): ("PASSED", "") for name in NAMES},
 }
-EXPECTED = {**{name: (verdict, cause) for name, (_, verdict, cause) in BODIES.items()}, **OTHERS}
+EXPECTED = {**{name: (verdict, cause) for name, (_, verdict, cause) in BODIES.items()}, **FILE_CASES}
 
 
 @pytest.mark.parametrize("learner", EXPECTED, ids=ascii)
-def test_each_gets_what_is_due_with_a_reason(hostile: Class, learner: str) -> None:
+def test_each_learner_gets_the_expected_verdict_and_cause(hostile: Class, learner: str) -> None:
     verdict, cause = EXPECTED[learner]
     report = hostile.grades[learner].report
     assert (report.verdict.value if report else "NOT_HANDED_IN") == verdict, report
@@ -159,14 +160,14 @@ def test_each_gets_what_is_due_with_a_reason(hostile: Class, learner: str) -> No
         assert bool(report.cause) is not report.verdict.passed
 
 
-def test_nobody_is_lost_and_all_are_in_order(hostile: Class) -> None:
+def test_all_learners_are_listed_in_order(hostile: Class) -> None:
     assert list(hostile.grades) == sorted(EXPECTED)
     assert [row["verdict"] for row in hostile.rows] == [EXPECTED[learner][0] for learner in sorted(EXPECTED)]
     assert len({row["learner"] for row in hostile.rows}) == len(EXPECTED)
     assert len(gradebook.read(hostile.out)) == len(EXPECTED)
 
 
-def test_nothing_in_the_table_moves_a_cursor_or_is_a_formula(hostile: Class) -> None:
+def test_the_table_has_no_control_characters_or_formulas(hostile: Class) -> None:
     for row in hostile.rows:
         for cell in row.values():
             assert words.escaped(cell) == cell
@@ -185,7 +186,7 @@ def test_the_table_names_what_was_graded(hostile: Class) -> None:
     assert report.graded == {FILE: digest}
 
 
-def test_what_was_printed_is_cut_and_clean(hostile: Class) -> None:
+def test_printed_output_is_truncated_and_escaped(hostile: Class) -> None:
     report = hostile.grades["prints"].report
     assert report is not None
     assert 10_000 < len(report.printed) < 30_000
@@ -198,12 +199,10 @@ def test_each_learner_has_a_file_for_gradescope(hostile: Class) -> None:
     assert sum(scores.values()) == sum(verdict == "PASSED" for verdict, _ in EXPECTED.values())
 
 
-def test_the_points_and_the_page_of_a_hostile_class_hold_everybody_and_nothing_hostile(
-    hostile: Class, tmp_path: Path
-) -> None:
-    found = all_entries(hostile.folder, [hostile.item])
+def test_the_points_and_the_page_are_complete_and_escaped(hostile: Class, tmp_path: Path) -> None:
+    entries = all_entries(hostile.folder, [hostile.item])
     policy = Policy(deadlines={hostile.item.path_id: NEVER_LATE}, late=LateRule(10), by_files=True)
-    learners = points.score_class([*hostile.grades.values()], found, {hostile.item.path_id: 1}, policy)
+    learners = points.score_class([*hostile.grades.values()], entries, {hostile.item.path_id: 1}, policy)
     points.write(tmp_path, learners)
     with (tmp_path / "learners.csv").open(newline="", encoding="utf-8") as file:
         sums = {row["learner"]: float(row["points"]) for row in csv.DictReader(file)}
@@ -213,10 +212,10 @@ def test_the_points_and_the_page_of_a_hostile_class_hold_everybody_and_nothing_h
         for name, (verdict, cause) in EXPECTED.items()
         if verdict == "COMPILE_ERROR" and "SyntaxError" not in cause
         if name != "huge"
-    ), "of these nothing was taken"
+    ), "files that were refused must count as having no time"
     skipped = describe_skipped(hostile.folder)
     assert skipped == ["idle is empty"]
-    text = class_page.page(hostile.folder.name, [hostile.item], learners, similarity.find_groups(found), skipped)
+    text = class_page.page(hostile.folder.name, [hostile.item], learners, similarity.find_groups(entries), skipped)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
     assert len(text.encode()) < 200_000
     for name in EXPECTED:
@@ -224,57 +223,55 @@ def test_the_points_and_the_page_of_a_hostile_class_hold_everybody_and_nothing_h
         assert name in {learner.learner for learner in learners}
 
 
-def test_as_many_as_are_graded_beside_each_other_verdicts_are_the_same(hostile: Class, tmp_path: Path) -> None:
-    few = tmp_path / "few"
+def test_verdicts_do_not_depend_on_the_number_of_jobs(hostile: Class, tmp_path: Path) -> None:
+    small_class = tmp_path / "few"
     for learner in ("abort", "bom", "late", "latin", "right"):
-        write(few / learner, (hostile.folder / learner / FILE).read_bytes())
-    told = [
+        write(small_class / learner, (hostile.folder / learner / FILE).read_bytes())
+    outcomes_by_jobs = [
         [
-            (one.learner, one.report and (one.report.verdict, one.report.cause, one.report.graded))
-            for one in classroom.grade_class(few, tmp_path / f"out{jobs}", [hostile.item], device="cpu", jobs=jobs)
+            (row.learner, row.report and (row.report.verdict, row.report.cause, row.report.graded))
+            for row in classroom.grade_class(
+                small_class, tmp_path / f"out{jobs}", [hostile.item], device="cpu", jobs=jobs
+            )
         ]
         for jobs in (1, 2)
     ]
-    assert told[0] == told[1]
-    assert [learner for learner, _ in told[0]] == ["abort", "bom", "late", "latin", "right"]
+    assert outcomes_by_jobs[0] == outcomes_by_jobs[1]
+    assert [learner for learner, _ in outcomes_by_jobs[0]] == ["abort", "bom", "late", "latin", "right"]
 
 
-def test_a_full_disk_below_the_grades_stops_no_grading(
-    hostile: Class, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_does_not_stop_the_grading(hostile: Class, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for learner in ("late", "right"):
         write(tmp_path / "few" / learner, RIGHT.encode())
-    told: list[str] = []
+    verdicts: list[str] = []
 
-    def full(*_: object) -> None:
+    def fail_with_full_disk(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(gradebook, "write", full)
+    monkeypatch.setattr(gradebook, "write", fail_with_full_disk)
     monkeypatch.setattr(classroom, "_SAVE_SECONDS", 0.0)
 
-    def on_graded(one: Grade, done: int, of: int) -> None:
-        told.append(one.report.verdict.value if one.report else "")
+    def on_graded(row: Grade, _done: int, _total: int) -> None:
+        verdicts.append(row.report.verdict.value if row.report else "")
 
     with pytest.raises(OSError, match="No space left"):
         classroom.grade_class(tmp_path / "few", tmp_path / "out", [hostile.item], device="cpu", on_graded=on_graded)
-    assert told == ["PASSED", "PASSED"]
+    assert verdicts == ["PASSED", "PASSED"]
 
 
-def test_an_error_of_the_grader_costs_one_learner(
-    hostile: Class, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_internal_error_affects_one_learner(hostile: Class, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for learner in ("late", "right"):
         write(tmp_path / "few" / learner, RIGHT.encode())
     original = grade.Session.__call__
 
-    def fails(self: grade.Session, **options: object) -> object:
+    def fail_for_late(self: grade.Session, **options: object) -> object:
         if self.job.submission.parent.name == "late":
             raise RecursionError("\x1b[2J")
         return original(self, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(grade.Session, "__call__", fails)
+    monkeypatch.setattr(grade.Session, "__call__", fail_for_late)
     grades = classroom.grade_class(tmp_path / "few", tmp_path / "out", [hostile.item], device="cpu")
-    late, right = (one.report for one in grades)
+    late, right = (row.report for row in grades)
     assert late is not None
     assert right is not None
     assert (late.verdict.value, late.cause) == ("UNAVAILABLE", "the grader failed: RecursionError: \ufffd[2J")

@@ -1,5 +1,4 @@
-"""Text that comes from a submission: exceptions, names, places. Nothing in it ends the worker or runs in the grader's
-thread."""
+"""Test that text of a submission, as in exceptions and names, cannot end the worker or run in the grader's thread."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ import pytest
 from kernelpath.verdict import Report, Verdict
 from tests.conftest import GradeText
 
-# What is defined, what is raised, and what the cause begins with.
+# The definitions of a submission, the exception that it raises, and the start of the cause.
 RAISES = {
     "its text cannot be made": (
         "class Hostile(Exception):\n    def __str__(self): raise SystemExit(3)\n",
@@ -73,7 +72,7 @@ WHEN = {
 
 @pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize("error", RAISES)
-def test_an_exception_costs_its_submission_alone(grade_text: GradeText, error: str, when: Verdict) -> None:
+def test_a_hostile_exception_affects_only_its_submission(grade_text: GradeText, error: str, when: Verdict) -> None:
     defined, raised, begins = RAISES[error]
     report = grade_text(WHEN[when].format(defined=defined, raised=raised))
     assert report.verdict in (when, Verdict.RACE, Verdict.COMPILE_ERROR), report.cause
@@ -81,7 +80,7 @@ def test_an_exception_costs_its_submission_alone(grade_text: GradeText, error: s
     report.cause.encode()
 
 
-def test_a_place_in_an_endless_file_is_not_read(grade_text: GradeText) -> None:
+def test_a_location_in_an_endless_file_is_not_read(grade_text: GradeText) -> None:
     report = grade_text("exec(compile('def double(x): raise ValueError(1)', '/dev/zero', 'exec'))\n")
     assert (report.verdict, report.cause) == (Verdict.CRASHED, "ValueError: 1")
 
@@ -109,7 +108,7 @@ def frames_of(report: Report) -> list[str]:
     ],
 )
 def test_no_code_of_a_submission_runs_above_the_graders_frames(grade_text: GradeText, source: str) -> None:
-    """What runs in the thread that answers the grader finds the secret of the request in its frames."""
+    """Code in the thread that responds to the grader could find the secret of the request in the frames above."""
     frames = frames_of(grade_text(f"import sys\n{STACK}{source}"))
     assert "stack" in frames
     assert "answer" not in frames

@@ -1,8 +1,8 @@
-"""A worker that answers garbage: each of its answers ends as a verdict, in bounded time and memory.
+"""Test that every malformed or malicious response of a worker ends as a verdict, in bounded time and memory.
 
-Native code in a submission can write anything into its worker's end of the wire. Here a thread of the test does so, in
-place of the process that the fork server would have forked, and a whole grading runs against it. Only `Fake`
-knows how a message looks on the wire, and what an honest answer holds.
+Native code in a submission can write anything into its worker's end of the wire. These tests replace the forked worker
+by a thread that sends such data, and run a complete grading against it. Only `FakeWorker` knows the wire format and
+the fields of an honest response.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from machine.hypothesis_profiles import share_of_examples
 
 CASE_SECONDS = 1.0
 MOST_BYTES = 400 << 20
-# Of a cause, which is printed.
+# The limit on the length of a cause, which is printed.
 MOST_CHARACTERS = 10_000
 
 Fields = dict[str, Any]
-# What a worker does when it is asked to run a case. It is given the fields of the honest answer.
-Answers = Callable[["Fake", Fields], None]
+# The behavior of a worker that is requested to run a case. It receives the fields of the honest response.
+Answers = Callable[["FakeWorker", Fields], None]
 
 
-class Fake:
+class FakeWorker:
     """The worker's end of the wire, and the process that the grader believes to be there."""
 
-    # Of no process. The one of this process, which waits for the answer, would look busy, and a busy process has twenty
-    # times as long to answer (process_clock).
+    # The id of no process. The test's own process would look busy while it waits for the response, and a busy process
+    # has twenty times as long to respond (process_clock).
     pid = 1 << 30
 
     def __init__(self, descriptor: int, answers: Answers) -> None:
         self.wire = socket.socket(fileno=os.dup(descriptor))
         self._answers = answers
-        self._ended = threading.Event()
+        self._has_ended = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -61,41 +61,41 @@ class Fake:
             while True:
                 request = self.read()
                 if request["type"] == "Call":
-                    self._answers(self, self.honest(request))
+                    self._answers(self, self.make_honest_response(request))
                 else:
                     self.answer({"type": "Done", "secret": request["secret"]})
 
-    # How a message looks on the wire
+    # The wire format of a message
 
     def read(self) -> Fields:
         (size,) = struct.unpack("<Q", self._exactly(8))
-        asked: Fields = msgspec.msgpack.decode(self._exactly(size))
-        return asked
+        request: Fields = msgspec.msgpack.decode(self._exactly(size))
+        return request
 
     def _exactly(self, size: int) -> bytes:
-        found = self.wire.recv(size, socket.MSG_WAITALL) if size else b""
-        if len(found) < size:
+        content = self.wire.recv(size, socket.MSG_WAITALL) if size else b""
+        if len(content) < size:
             raise EOFError
-        return found
+        return content
 
-    def frame(self, body: bytes, size: int | None = None) -> None:
-        """A message as it is framed; size: what its frame says, where that is a lie."""
-        self.wire.sendall(struct.pack("<Q", len(body) if size is None else size) + body)
+    def frame(self, content: bytes, size: int | None = None) -> None:
+        """Send a message in a frame, whose header announces `size` bytes if that is not None."""
+        self.wire.sendall(struct.pack("<Q", len(content) if size is None else size) + content)
 
     @staticmethod
-    def encoded(value: Any) -> bytes:
+    def encode(value: Any) -> bytes:
         return msgspec.msgpack.encode(value)
 
     @staticmethod
-    def nested(depth: int) -> bytes:
+    def encode_nested(depth: int) -> bytes:
         return b"\x91" * depth + b"\xc0"
 
-    # What an answer holds
+    # The fields of a response
 
-    def honest(self, request: Fields) -> Fields:
-        """The answer of a worker whose submission is right."""
-        (sent,) = request["tensors"].values()
-        x = from_bytes(sent["dtype"], sent["shape"], sent["content"], "cpu")
+    def make_honest_response(self, request: Fields) -> Fields:
+        """Return the response of a worker whose submission is correct."""
+        (tensor,) = request["tensors"].values()
+        x = from_bytes(tensor["dtype"], tensor["shape"], tensor["content"], "cpu")
         out = 2 * x
         return {
             "type": "CallResult",
@@ -109,26 +109,26 @@ class Fake:
         }
 
     def answer(self, fields: Fields) -> None:
-        self.frame(self.encoded(fields))
+        self.frame(self.encode(fields))
 
     @staticmethod
-    def reported_finding(fields: Fields, verdict: str, cause: str) -> Fields:
-        told = {"verdict": verdict, "cause": cause, "file": "", "line": 0, "element": None}
-        return {"type": "ReportedFinding", "secret": fields["secret"], "finding": told}
+    def make_reported_finding(fields: Fields, verdict: str, cause: str) -> Fields:
+        finding = {"verdict": verdict, "cause": cause, "file": "", "line": 0, "element": None}
+        return {"type": "ReportedFinding", "secret": fields["secret"], "finding": finding}
 
     @staticmethod
-    def compiling(begins: bool) -> Fields:
+    def make_compiling(begins: bool) -> Fields:
         return {"type": "Compiling", "secret": "", "begins": begins}
 
-    # What the grader sees of the process
+    # The interface of a worker's process that the grader uses
 
     def wait(self, seconds: float | None = None) -> int | None:
-        return 0 if self._ended.wait(0) else None
+        return 0 if self._has_ended.wait(0) else None
 
     def kill(self) -> int:
         with contextlib.suppress(OSError):
             self.wire.shutdown(socket.SHUT_RDWR)
-        self._ended.set()
+        self._has_ended.set()
         return -signal.SIGKILL
 
     def close(self) -> None:
@@ -142,16 +142,16 @@ class FakeServer:
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
 
-    def fork(self, *arguments: Any) -> Fake:
-        return Fake(arguments[1], self._answers)
+    def fork(self, *arguments: Any) -> FakeWorker:
+        return FakeWorker(arguments[1], self._answers)
 
 
 Grade = Callable[[Answers], Report]
 
 
 @pytest.fixture
-def graded(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> Grade:
-    """Grades `double` against a worker that answers so; fails where that takes too much memory, or does not end."""
+def grade_against(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> Grade:
+    """Return a function that grades `double` against a worker with this behavior, within a limit on memory."""
     monkeypatch.setattr(runner, "CASE_SECONDS", CASE_SECONDS)
     monkeypatch.setattr(runner, "COMPILE_SECONDS", CASE_SECONDS)
     monkeypatch.setattr(host, "_TRANSFER_SECONDS", CASE_SECONDS)
@@ -173,52 +173,52 @@ def graded(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> Grade:
     return run
 
 
-def test_an_honest_answer_passes(graded: Grade) -> None:
-    assert graded(Fake.answer).verdict is Verdict.PASSED
+def test_an_honest_answer_passes(grade_against: Grade) -> None:
+    assert grade_against(FakeWorker.answer).verdict is Verdict.PASSED
 
 
-def body(made: Callable[[Fields], bytes]) -> Answers:
-    """Answers with one frame."""
-    return lambda fake, fields: fake.frame(made(fields))
+def send_frame(make_body: Callable[[Fields], bytes]) -> Answers:
+    """Respond with a single frame."""
+    return lambda fake, fields: fake.frame(make_body(fields))
 
 
-def changed(**changes: Any) -> Answers:
-    """Answers honestly, but for these fields."""
+def change_fields(**changes: Any) -> Answers:
+    """Respond honestly, except for these fields."""
     return lambda fake, fields: fake.answer({**fields, **changes})
 
 
-def without(name: str) -> Answers:
+def omit_field(name: str) -> Answers:
     return lambda fake, fields: fake.answer({key: value for key, value in fields.items() if key != name})
 
 
-def output(**changes: Any) -> Answers:
-    """Answers honestly, but for what it says of its output."""
+def change_output(**changes: Any) -> Answers:
+    """Respond honestly, except for these fields of the output."""
     return lambda fake, fields: fake.answer({**fields, "outputs": [{**fields["outputs"][0], **changes}]})
 
 
-def complaining(verdict: str, cause: str) -> Answers:
-    return lambda fake, fields: fake.answer(fake.reported_finding(fields, verdict, cause))
+def report_finding(verdict: str, cause: str) -> Answers:
+    return lambda fake, fields: fake.answer(fake.make_reported_finding(fields, verdict, cause))
 
 
-def placed(fields: Fields) -> Fields:
+def make_output_refs(fields: Fields) -> Fields:
     return {"type": "OutputRefs", "secret": fields["secret"], "outputs": [], "operators": [], "tampered": ""}
 
 
-def twice(fake: Fake, fields: Fields) -> None:
+def respond_twice(fake: FakeWorker, fields: Fields) -> None:
     fake.answer(fields)
     fake.answer(fields)
 
 
-def half(fake: Fake, fields: Fields) -> None:
-    fake.frame(fake.encoded({"secret": fields["secret"]}), size=1000)
+def send_half(fake: FakeWorker, fields: Fields) -> None:
+    fake.frame(fake.encode({"secret": fields["secret"]}), size=1000)
 
 
-def half_and_gone(fake: Fake, fields: Fields) -> None:
-    half(fake, fields)
+def send_half_and_close(fake: FakeWorker, fields: Fields) -> None:
+    send_half(fake, fields)
     fake.wire.shutdown(socket.SHUT_RDWR)
 
 
-def drip(fake: Fake, fields: Fields) -> None:
+def drip(fake: FakeWorker, fields: Fields) -> None:
     """Send bytes until the grader closes the connection: no byte may move the deadline of the message."""
     fake.frame(b"", size=1 << 20)
     while True:
@@ -226,49 +226,49 @@ def drip(fake: Fake, fields: Fields) -> None:
         time.sleep(CASE_SECONDS / 5)
 
 
-def always_compiling(fake: Fake, fields: Fields) -> None:
+def compile_forever(fake: FakeWorker, fields: Fields) -> None:
     """Begin and end compiling until the grader closes the connection: no turn may move the deadline."""
     for turn in itertools.count():
-        fake.answer(fake.compiling(turn % 2 == 0))
+        fake.answer(fake.make_compiling(turn % 2 == 0))
         time.sleep(1e-3)
 
 
 TAMPERED = [
-    ("random bytes", body(lambda _: bytes(range(256)))),
-    ("nothing", body(lambda _: b"")),
-    ("a list", body(lambda fields: Fake.encoded([fields["secret"]]))),
-    ("a number", body(lambda _: Fake.encoded(7))),
-    ("null", body(lambda _: Fake.encoded(None))),
-    ("deep nesting", body(lambda _: Fake.nested(100_000))),
-    ("30 MB of text", body(lambda _: Fake.encoded("x" * 30_000_000))),
-    ("half of a message", body(lambda fields: Fake.encoded({"secret": fields["secret"]})[:-5])),
-    ("text that is not UTF-8", body(lambda fields: Fake.encoded({"secret": "?"}).replace(b"?", b"\xff"))),
-    ("no secret", without("secret")),
-    ("another secret", changed(secret="0" * 32)),
-    ("a secret that is a list", changed(secret=[])),
-    ("answered twice", twice),
-    ("no outputs", without("outputs")),
-    ("no input_fingerprints", without("input_fingerprints")),
-    ("no tampered", without("tampered")),
-    ("outputs that are text", changed(outputs="float32")),
-    ("outputs of numbers", changed(outputs=[7])),
-    ("launches that are a number", changed(launches=7)),
-    ("tampered that is a number", changed(tampered=7)),
-    ("an unknown dtype", output(dtype="no_such_dtype")),
-    ("a dtype that is a function", output(dtype="zeros")),
-    ("a negative extent", output(shape=[-4])),
-    ("an extent that is text", output(shape=["4"])),
-    ("an extent that is NaN", output(shape=[math.nan])),
-    ("an extent that no machine has", output(shape=[1 << 62])),
-    ("a shape that is not that of the bytes", output(shape=[3, 5, 7])),
-    ("no bytes", output(content=b"")),
-    ("a byte too few", output(content=b"123")),
-    ("bytes that are a number", output(content=4)),
+    ("random bytes", send_frame(lambda _: bytes(range(256)))),
+    ("nothing", send_frame(lambda _: b"")),
+    ("a list", send_frame(lambda fields: FakeWorker.encode([fields["secret"]]))),
+    ("a number", send_frame(lambda _: FakeWorker.encode(7))),
+    ("null", send_frame(lambda _: FakeWorker.encode(None))),
+    ("deep nesting", send_frame(lambda _: FakeWorker.encode_nested(100_000))),
+    ("30 MB of text", send_frame(lambda _: FakeWorker.encode("x" * 30_000_000))),
+    ("half of a message", send_frame(lambda fields: FakeWorker.encode({"secret": fields["secret"]})[:-5])),
+    ("text that is not UTF-8", send_frame(lambda fields: FakeWorker.encode({"secret": "?"}).replace(b"?", b"\xff"))),
+    ("no secret", omit_field("secret")),
+    ("another secret", change_fields(secret="0" * 32)),
+    ("a secret that is a list", change_fields(secret=[])),
+    ("answered twice", respond_twice),
+    ("no outputs", omit_field("outputs")),
+    ("no input_fingerprints", omit_field("input_fingerprints")),
+    ("no tampered", omit_field("tampered")),
+    ("outputs that are text", change_fields(outputs="float32")),
+    ("outputs of numbers", change_fields(outputs=[7])),
+    ("launches that are a number", change_fields(launches=7)),
+    ("tampered that is a number", change_fields(tampered=7)),
+    ("an unknown dtype", change_output(dtype="no_such_dtype")),
+    ("a dtype that is a function", change_output(dtype="zeros")),
+    ("a negative extent", change_output(shape=[-4])),
+    ("an extent that is text", change_output(shape=["4"])),
+    ("an extent that is NaN", change_output(shape=[math.nan])),
+    ("an extent that no machine has", change_output(shape=[1 << 62])),
+    ("a shape that is not that of the bytes", change_output(shape=[3, 5, 7])),
+    ("no bytes", change_output(content=b"")),
+    ("a byte too few", change_output(content=b"123")),
+    ("bytes that are a number", change_output(content=4)),
     ("another answer", lambda fake, fields: fake.answer({"type": "Done", "secret": fields["secret"]})),
-    ("an answer from another exercise", lambda fake, fields: fake.answer(placed(fields))),
+    ("an answer from another exercise", lambda fake, fields: fake.answer(make_output_refs(fields))),
     ("an exabyte is announced", lambda fake, fields: fake.frame(b"", size=1 << 60)),
-    ("an unknown verdict", complaining("WON", "")),
-    ("a finding that it passed", complaining("PASSED", "")),
+    ("an unknown verdict", report_finding("WON", "")),
+    ("a finding that it passed", report_finding("PASSED", "")),
     (
         "a finding that is text",
         lambda fake, fields: fake.answer({"type": "ReportedFinding", "secret": fields["secret"], "finding": "no"}),
@@ -277,17 +277,17 @@ TAMPERED = [
 
 CRASHED: list[tuple[str, Answers]] = [
     ("closes", lambda fake, fields: fake.wire.shutdown(socket.SHUT_RDWR)),
-    ("half of a message, then it closes", half_and_gone),
-    ("30 MB of a cause", complaining("CRASHED", "x" * 30_000_000)),
-    ("escapes for the terminal in a cause", complaining("CRASHED", "\x1b[2J\x1b]0;owned\x07\rPASSED")),
+    ("half of a message, then it closes", send_half_and_close),
+    ("30 MB of a cause", report_finding("CRASHED", "x" * 30_000_000)),
+    ("escapes for the terminal in a cause", report_finding("CRASHED", "\x1b[2J\x1b]0;owned\x07\rPASSED")),
 ]
 
 TIMED_OUT: list[tuple[str, Answers]] = [
     ("silence", lambda fake, fields: None),
-    ("half of a message, then silence", half),
+    ("half of a message, then silence", send_half),
     ("a byte at a time", drip),
     ("three gigabytes are announced", lambda fake, fields: fake.frame(b"", size=3 << 30)),
-    ("always compiling", always_compiling),
+    ("always compiling", compile_forever),
 ]
 
 Case = tuple[str, Answers]
@@ -304,22 +304,22 @@ def parameters(cases: list[Case]) -> list[Any]:
 
 
 @pytest.mark.parametrize("answers", parameters(TAMPERED))
-def test_what_is_no_answer_is_forged(answers: Answers, graded: Grade) -> None:
-    assert graded(answers).verdict is Verdict.TAMPERED
+def test_an_invalid_response_is_tampering(answers: Answers, grade_against: Grade) -> None:
+    assert grade_against(answers).verdict is Verdict.TAMPERED
 
 
 @pytest.mark.parametrize("answers", parameters(CRASHED))
-def test_who_leaves_has_crashed(answers: Answers, graded: Grade) -> None:
-    assert graded(answers).verdict is Verdict.CRASHED
+def test_a_worker_that_closes_the_connection_has_crashed(answers: Answers, grade_against: Grade) -> None:
+    assert grade_against(answers).verdict is Verdict.CRASHED
 
 
 @pytest.mark.parametrize("answers", parameters(TIMED_OUT))
-def test_who_does_not_finish_is_out_of_time(answers: Answers, graded: Grade) -> None:
-    assert graded(answers).verdict is Verdict.TIMED_OUT
+def test_a_worker_that_does_not_finish_times_out(answers: Answers, grade_against: Grade) -> None:
+    assert grade_against(answers).verdict is Verdict.TIMED_OUT
 
 
-def test_a_field_too_many_is_no_way_out(graded: Grade) -> None:
-    assert graded(changed(also="this")).verdict in (Verdict.PASSED, Verdict.TAMPERED)
+def test_an_extra_field_ends_as_a_verdict(grade_against: Grade) -> None:
+    assert grade_against(change_fields(also="this")).verdict in (Verdict.PASSED, Verdict.TAMPERED)
 
 
 values = st.recursive(
@@ -330,16 +330,18 @@ values = st.recursive(
 names = st.sampled_from(
     ["outputs", "input_fingerprints", "launches", "operators", "tampered", "finding", "secret", "type"]
 )
-quietly = settings(max_examples=share_of_examples(1 / 2), suppress_health_check=[HealthCheck.function_scoped_fixture])
+fixture_settings = settings(
+    max_examples=share_of_examples(1 / 2), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
-@quietly
+@fixture_settings
 @given(changes=st.dictionaries(names, values, min_size=1, max_size=3))
-def test_no_field_makes_the_grader_fail(changes: Fields, graded: Grade) -> None:
-    graded(changed(**changes))
+def test_no_field_makes_the_grader_fail(changes: Fields, grade_against: Grade) -> None:
+    grade_against(change_fields(**changes))
 
 
-@quietly
+@fixture_settings
 @given(message=st.binary(max_size=200))
-def test_no_bytes_make_the_grader_fail(message: bytes, graded: Grade) -> None:
-    assert not graded(body(lambda _: message)).verdict.passed
+def test_no_bytes_make_the_grader_fail(message: bytes, grade_against: Grade) -> None:
+    assert not grade_against(send_frame(lambda _: message)).verdict.passed

@@ -1,4 +1,4 @@
-"""Inductor's code: what is read in it, that it is written without a GPU, and what a function has to be to fuse."""
+"""Test the facts about Inductor's code, its generation without a GPU, and the reports of graph breaks."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_facts_of_a_file() -> None:
     }
 
 
-def test_what_is_worked_on_in_place_is_read_where_a_launch_before_has_written_it() -> None:
+def test_an_in_place_buffer_is_read_if_an_earlier_launch_wrote_it() -> None:
     first, second = (launch for launch in inductor.graphs(SMALL)[0].launches if not launch.extern)
     assert ([*first.reads], [*first.writes]) == ([], ["buf0"])
     assert ([*second.reads], [*second.writes]) == (["buf1"], ["buf1"])
@@ -77,7 +77,7 @@ def test_a_file_without_graphs_is_malformed() -> None:
 
 
 @pytest.mark.parametrize("name", ["attention0", "guarded0", "ordered1"])
-def test_other_numbers_are_the_same_program(name: str) -> None:
+def test_renumbered_code_is_the_same_program(name: str) -> None:
     text = recordings.read("inductor", f"{name}.py").decode()
     varied = inductor.renumber(random.Random(3), text)
     before, after = inductor.of(text), inductor.of(varied)
@@ -94,24 +94,24 @@ def test_code_for_a_gpu_is_written_without_one() -> None:
         return F.gelu(x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)).t().contiguous() @ weight
 
     x, weight = torch.randn(64, 1000), torch.randn(64, 32)
-    found = written(norm, x, weight, whole=True)
-    torch.testing.assert_close(found.result, norm(x, weight))
-    first, product = kernels(*found.codes)
+    generated = written(norm, x, weight, whole=True)
+    torch.testing.assert_close(generated.result, norm(x, weight))
+    first, product = kernels(*generated.codes)
     assert first.startswith("triton_per_fused_")
     assert product == "extern_kernels.mm"
-    assert "cuda" in found.codes[0]
+    assert "cuda" in generated.codes[0]
     assert not torch.cuda.is_initialized()
 
 
-def test_a_graph_that_breaks_says_where() -> None:
-    def asks(x: torch.Tensor) -> torch.Tensor:
+def test_a_graph_break_names_its_line() -> None:
+    def branch_on_data(x: torch.Tensor) -> torch.Tensor:
         return x * 2 if x.sum() > 0 else x
 
-    def hides(x: torch.Tensor) -> torch.Tensor:
+    def call_disabled_function(x: torch.Tensor) -> torch.Tensor:
         return F.relu(torch.compiler.disable(torch.sin)(x))
 
-    assert len(written(asks, torch.ones(100)).codes) == 2
-    with pytest.raises(GraphBreak, match=rf"^line {asks.__code__.co_firstlineno + 1}: Data-dependent"):
-        written(asks, torch.ones(100), whole=True)
+    assert len(written(branch_on_data, torch.ones(100)).codes) == 2
+    with pytest.raises(GraphBreak, match=rf"^line {branch_on_data.__code__.co_firstlineno + 1}: Data-dependent"):
+        written(branch_on_data, torch.ones(100), whole=True)
     with pytest.raises(GraphBreak):
-        written(hides, torch.ones(100), whole=True)
+        written(call_disabled_function, torch.ones(100), whole=True)

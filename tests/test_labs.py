@@ -1,4 +1,4 @@
-"""The simulated devices: their clocks are their own, and what they are asked through any door agrees."""
+"""Test the simulated devices: their clocks are independent of the host, and all ways to read them agree."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HARDEST = Workload(3e-3, 0.2, 150, 25)
 Timer = Callable[[Device], list[float]]
 
 
-def timed(device: Device, begin: Callable[[], float], wait: Callable[[], object]) -> list[float]:
+def collect_times(device: Device, begin: Callable[[], float], wait: Callable[[], object]) -> list[float]:
     for _ in range(200):
         device()
     wait()
@@ -48,19 +48,19 @@ def timed(device: Device, begin: Callable[[], float], wait: Callable[[], object]
 
 
 def by_what_it_is_given(device: Device) -> list[float]:
-    return timed(device, device.clock, device.synchronize)
+    return collect_times(device, device.clock, device.synchronize)
 
 
 def by_python_and_cuda(device: Device) -> list[float]:
-    return timed(device, time.perf_counter, torch.cuda.synchronize)
+    return collect_times(device, time.perf_counter, torch.cuda.synchronize)
 
 
 def by_a_name_of_its_own(device: Device) -> list[float]:
-    return timed(device, perf_counter, lambda: torch.cuda.current_stream().synchronize())
+    return collect_times(device, perf_counter, lambda: torch.cuda.current_stream().synchronize())
 
 
 def by_nanoseconds(device: Device) -> list[float]:
-    return timed(device, lambda: 1e-9 * time.monotonic_ns(), torch.cuda.synchronize)
+    return collect_times(device, lambda: 1e-9 * time.monotonic_ns(), torch.cuda.synchronize)
 
 
 def by_events(device: Device) -> list[float]:
@@ -77,7 +77,7 @@ def by_events(device: Device) -> list[float]:
     return times
 
 
-def is_right(times: list[float], work: Workload) -> bool:
+def has_expected_quartiles(times: list[float], work: Workload) -> bool:
     quartiles = torch.tensor(statistics.quantiles(times, n=4), dtype=torch.float64)
     truth = torch.tensor(work.quartiles, dtype=torch.float64)
     return not bool(compare.mismatches(quartiles, truth, timer.PROBLEM.tolerance["float64"]).any())
@@ -85,7 +85,8 @@ def is_right(times: list[float], work: Workload) -> bool:
 
 @contextlib.contextmanager
 def busy() -> Iterator[None]:
-    """Three spinning processes for each processor, so that this one runs for a quarter of the time."""
+    """Run three spinning processes per processor, so that the test gets a quarter of the CPU time."""
+    # Each process prints a line when it spins, which the loop below waits for.
     spin = [sys.executable, "-c", "print(flush=True)\nwhile True: pass"]
     spinning = [subprocess.Popen(spin, stdout=subprocess.PIPE) for _ in range(3 * (os.cpu_count() or 1))]
     try:
@@ -103,15 +104,15 @@ def busy() -> Iterator[None]:
     "timer_of", [by_what_it_is_given, by_python_and_cuda, by_a_name_of_its_own, by_nanoseconds, by_events]
 )
 @pytest.mark.parametrize("work", [Workload(3e-3, 0.0, 0, 0), HARDEST], ids=["quiet", "hardest"])
-def test_every_clock_that_a_timer_may_use_tells_the_same(timer_of: Timer, work: Workload) -> None:
+def test_all_clocks_of_a_timer_agree(timer_of: Timer, work: Workload) -> None:
     device = Device(work)
     with device.during(globals()):
-        assert is_right(timer_of(device), work)
-    assert time.perf_counter is perf_counter, "the real clock is back"
+        assert has_expected_quartiles(timer_of(device), work)
+    assert time.perf_counter is perf_counter, "the real clock must be restored"
 
 
-def test_a_busy_host_moves_no_time() -> None:
-    """The same numbers, bit for bit, as on a quiet host: with a real clock five of six right timers were rejected."""
+def test_a_busy_host_does_not_change_times() -> None:
+    """Times must be bit-identical to those of an idle host. With a real clock, 5 of 6 correct timers were rejected."""
     quiet = by_what_it_is_given(Device(HARDEST))
     with busy():
         for _ in range(20):
@@ -120,7 +121,7 @@ def test_a_busy_host_moves_no_time() -> None:
                 assert by_python_and_cuda(device) == quiet
 
 
-def test_sleeping_lets_the_device_go_on_and_takes_no_real_time() -> None:
+def test_sleeping_advances_the_device_and_takes_no_real_time() -> None:
     device = Device(Workload(3e-3, 0.0, 0, 0))
     with device.during({}):
         start = time.time()
@@ -130,7 +131,7 @@ def test_sleeping_lets_the_device_go_on_and_takes_no_real_time() -> None:
         assert 3600 <= time.time() - start < 3600.001
 
 
-def test_what_a_submission_replaced_itself_is_left_to_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replacements_made_by_a_submission_stay_visible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", time.sleep)
 
     def forged(seconds: object, /) -> None: ...
@@ -144,9 +145,11 @@ def test_all_streams_are_one_queue() -> None:
     device = Device(Workload(3e-3, 0.0, 0, 0))
     with device.during({}):
         side = torch.cuda.Stream()
-        within = torch.cuda.stream(side)
-        assert isinstance(within, contextlib.nullcontext), "a real stream overtakes what fills fresh memory"
-        with within:
+        stream_context = torch.cuda.stream(side)
+        assert isinstance(stream_context, contextlib.nullcontext), (
+            "a real stream could overtake the fills of new memory"
+        )
+        with stream_context:
             device()
         assert not torch.cuda.default_stream().query()
         side.wait_stream(torch.cuda.current_stream())
@@ -156,7 +159,7 @@ def test_all_streams_are_one_queue() -> None:
         assert torch.cuda.default_stream().query()
 
 
-def test_an_event_that_has_not_happened_has_no_time() -> None:
+def test_an_incomplete_event_has_no_time() -> None:
     device = Device(Workload(3e-3, 0.0, 0, 0))
     with device.during({}):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -172,7 +175,7 @@ def test_an_event_that_has_not_happened_has_no_time() -> None:
         assert start.elapsed_time(end) == pytest.approx(3.005), "the launch is between the marks"
 
 
-def test_a_device_can_be_called_only_so_often() -> None:
+def test_a_device_has_a_limit_of_calls() -> None:
     device = Device(HARDEST)
     for _ in range(CALLS_AT_MOST):
         device()
@@ -180,7 +183,7 @@ def test_a_device_can_be_called_only_so_often() -> None:
         device()
 
 
-def test_quartiles_are_those_of_the_usual_calls() -> None:
+def test_quartiles_exclude_unusual_calls() -> None:
     times = sorted(Workload(1.0, 0.2, 0, 0).duration(index) for index in range(1000))
     assert (times[250], times[500], times[750]) == pytest.approx((0.9, 1.0, 1.1), abs=1e-3)
 
@@ -206,7 +209,7 @@ def test_a_timer_may_use_pythons_clock_in_a_submission(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reject", REJECTS, ids=lambda reject: reject.title)
-def test_a_timer_that_is_wrong_is_wrong_by_every_clock(reject: Planted, tmp_path: Path) -> None:
+def test_a_wrong_timer_is_rejected_with_every_clock(reject: Planted, tmp_path: Path) -> None:
     text = reject.sources[".py"].replace("clock()", "time.perf_counter()").replace("import torch", "import time, torch")
     submission = tmp_path / f"{reject.title}.py"
     submission.write_text(text)
@@ -214,7 +217,7 @@ def test_a_timer_that_is_wrong_is_wrong_by_every_clock(reject: Planted, tmp_path
     assert report.verdict is reject.verdict, report.cause
 
 
-def test_only_a_lab_puts_something_around_a_call() -> None:
+def test_only_a_simulated_device_wraps_a_call() -> None:
     watch = contextlib.nullcontext()
     assert labs.surround(watch, len, (1, "x")) is watch
     assert labs.surround(watch, by_events, (Device(HARDEST), 1)) is not watch
@@ -234,7 +237,7 @@ IN_A_STREAM = "            with torch.cuda.stream(torch.cuda.Stream()):\n    "
     ],
 )
 def test_waiting_through_torch_waits_for_the_bus(tmp_path: Path, before: str, after: str) -> None:
-    """On a GPU such a solution is honest; a bus that did not hear it left the last copies undone: NOT_WRITTEN."""
+    """Such a solution is correct on a GPU. A bus that ignored torch's synchronization left the last copies undone."""
     solution = registry.find("copies").solution.read_text()
     assert before in solution
     submission = tmp_path / "w02d_copies.py"
@@ -247,7 +250,7 @@ def runtime(**changes: int) -> bus.SimulatedRuntime:
     return bus.SimulatedRuntime("cpu", changes.get("fails", 0), changes.get("status", 0))
 
 
-def test_a_copy_reads_its_source_as_late_as_it_may() -> None:
+def test_a_copy_reads_its_source_as_late_as_possible() -> None:
     simulated = runtime()
     _, buffer = simulated.host_alloc(4)
     assert buffer is not None
@@ -274,7 +277,7 @@ def test_pinned_memory_is_limited_and_counted() -> None:
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_a_buffer_freed_with_a_copy_in_the_queue_is_spoiled_and_counted(waits: bool) -> None:
+def test_a_buffer_freed_during_a_copy_is_overwritten_and_counted(waits: bool) -> None:
     simulated = runtime()
     _, buffer = simulated.host_alloc(4)
     assert buffer is not None
@@ -299,7 +302,7 @@ def test_a_buffer_may_be_freed_after_a_synchronize_that_failed() -> None:
     assert simulated.spent.freed_early == 0
 
 
-def test_the_call_that_fails_does_nothing() -> None:
+def test_a_failing_call_does_nothing() -> None:
     simulated = runtime(fails=2, status=719)
     _, buffer = simulated.host_alloc(4)
     assert buffer is not None

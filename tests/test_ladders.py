@@ -1,4 +1,4 @@
-"""The steps of every ladder are right, have the traffic and conflicts that the notebooks state, and are held back."""
+"""Test the steps of every ladder: correct values, the counts that the notebooks state, and no early disclosure."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ def test_each_ladder_is_numbered_from_one_and_every_step_states_its_idea() -> No
 def test_a_transpose_through_tiles_requests_nothing_twice(step: LadderStep, width: int, loads: int) -> None:
     x = torch.randn(64, 128)
     assert torch.equal(step(x, width, loads), x.t())
-    asked = notebook.asked(step, x, width, loads)
-    assert asked.bytes == 8 * x.numel() * (4.5 if step.name == "naive" else 1)
+    requested = notebook.asked(step, x, width, loads)
+    # Each element is loaded and stored once, 8 bytes. A column access moves a 32-byte sector for 4 bytes: (1 + 8) / 2.
+    assert requested.bytes == 8 * x.numel() * (4.5 if step.name == "naive" else 1)
     conflicts = {"naive": 0, "tile": 16.5}.get(step.name, 1)
-    assert asked.wavefronts == asked.least_wavefronts * conflicts
+    assert requested.wavefronts == requested.least_wavefronts * conflicts
 
 
 @pytest.mark.parametrize("step", steps_of("sgemm_registers"))
@@ -73,10 +74,10 @@ def test_every_sum_is_right_and_loads_each_float_once(step: LadderStep, options:
     x = torch.rand(20_004)
     for _ in range(2):  # the second call finds what the first left behind
         torch.testing.assert_close(step(x, **options)[0], x.sum())
-    asked = notebook.asked(lambda: step(x, **options))
+    requested = notebook.asked(lambda: step(x, **options))
     atomics = {"grid_stride": 8 if options else 64, "bytes_in_flight": 5, "last_block": 5}
-    assert asked.same_address == atomics.get(step.name, 0)
-    assert 4 * x.numel() <= asked.bytes < 1.1 * 4 * x.numel()
+    assert requested.same_address == atomics.get(step.name, 0)
+    assert 4 * x.numel() <= requested.bytes < 1.1 * 4 * x.numel()
 
 
 @pytest.mark.parametrize("constant", [True, False])
@@ -108,11 +109,11 @@ def test_a_gemm_is_right_with_other_numbers_of_stages(num_stages: int) -> None:
 
 
 def test_the_steps_in_triton_are_right() -> None:
-    """In a process of its own: the frontend changes Triton's driver for good."""
+    """The test needs its own process, because activating the frontend replaces Triton's driver permanently."""
     run = [sys.executable, "-m", "tests.triton_ladders"]
-    done = subprocess.run(run, capture_output=True, text=True, cwd=Path(__file__).parents[1])
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.split() == ["gelu_triton", "layernorm", "layernorm_backward", "flash_attention"]
+    process = subprocess.run(run, capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    assert process.returncode == 0, process.stderr[-2000:]
+    assert process.stdout.split() == ["gelu_triton", "layernorm", "layernorm_backward", "flash_attention"]
 
 
 @pytest.mark.parametrize("step", steps_of("persistent_gemm"))
@@ -126,22 +127,24 @@ def test_a_gemm_by_wgmma_is_right_and_loads_each_tile_once(step: LadderStep, mon
     a, b = (torch.randint(-4, 5, shape, generator=rng).bfloat16() for shape in ((m, k), (k, n)))
     totals = notebook.count(step, a, b).totals
     assert torch.equal(step(a, b), (a.float() @ b.float()).bfloat16())
-    block_m, block_n, cluster = 128, 128 if step.number < 3 else 256, 2 if step.name == "clusters" else 1
+    block_m = 128
+    block_n = 128 if step.number < 3 else 256
+    cluster = 2 if step.name == "clusters" else 1
     tiles = m // block_m * (n // block_n)
     assert totals.bulk_load_bytes == tiles * 2 * k * (block_m + block_n // cluster)
     assert totals.bulk_store_bytes == (2 * m * n if step.number > 3 else 0)
 
 
-def test_each_shown_step_differs_from_the_step_before_by_the_lines_between_them() -> None:
-    shown = list(ladders.rungs(LADDERS["transpose"].values()))
-    assert [text for _, text in shown[0].lines] == shown[0].step.source.splitlines()
-    padding = shown[2].lines
+def test_each_shown_step_is_a_difference_to_the_previous_step() -> None:
+    shown_steps = list(ladders.rungs(LADDERS["transpose"].values()))
+    assert [text for _, text in shown_steps[0].lines] == shown_steps[0].step.source.splitlines()
+    padding = shown_steps[2].lines
     assert ("-", "    __shared__ float tile[WIDTH][WIDTH];") in padding
     assert ("+", "    __shared__ float tile[WIDTH][WIDTH + 1];") in padding
     assert len([sign for sign, _ in padding if sign in "+-"]) == 2
 
 
-def test_steps_and_answers_are_held_until_the_exercise_is_passed(
+def test_steps_and_answers_are_withheld_until_a_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("KERNELPATH_TREE", raising=False)
@@ -150,10 +153,10 @@ def test_steps_and_answers_are_held_until_the_exercise_is_passed(
     records: dict[str, object] = {}
     monkeypatch.setattr(Progress, "records", lambda self: records)
     notebook.steps("transpose")
-    held = capsys.readouterr().out
-    assert "4 steps lead to transpose: Naive, A tile in shared memory" in held
-    assert "kp check transpose" in held
-    assert "__shared__" not in held
+    output = capsys.readouterr().out
+    assert "4 steps lead to transpose: Naive, A tile in shared memory" in output
+    assert "kp check transpose" in output
+    assert "__shared__" not in output
     with pytest.raises(cells.Stop, match="after you have passed transpose"):
         notebook.after_pass("transpose")
     records[item.path_id] = EMPTY_RECORD
@@ -165,11 +168,11 @@ def test_steps_and_answers_are_held_until_the_exercise_is_passed(
     assert "+     __shared__ float tile[WIDTH][WIDTH + 1];" in capsys.readouterr().out
 
 
-def test_a_notebook_that_prints_a_ladder_prints_it_after_the_check() -> None:
+def test_notebooks_print_a_ladder_after_the_check() -> None:
     for name in LADDERS:
         path = registry.find(name).notebook
         assert path is not None
         sources = ["".join(cell["source"]) for cell in json.loads(path.read_text("utf-8"))["cells"]]
-        (shown,) = [number for number, source in enumerate(sources) if f'notebook.steps("{name}")' in source]
-        (checked,) = [number for number, source in enumerate(sources) if f'notebook.check("{name}")' in source]
-        assert checked < shown
+        (ladder_cell,) = [number for number, source in enumerate(sources) if f'notebook.steps("{name}")' in source]
+        (check_cell,) = [number for number, source in enumerate(sources) if f'notebook.check("{name}")' in source]
+        assert check_cell < ladder_cell

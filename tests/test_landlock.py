@@ -1,4 +1,4 @@
-"""What a process can no longer reach after it has given it up, whatever way it tries."""
+"""Test that a process restricted by Landlock cannot reach forbidden files, sockets, and processes in any way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from kernelpath.work import landlock
 
-TRY = """
+ATTEMPT_SCRIPT = """
 import ctypes, json, os, pathlib, shutil, signal, socket, subprocess, sys, threading
 import torch
 from kernelpath.work import confine, privileges
@@ -104,7 +104,7 @@ ATTEMPTS = {
 print(json.dumps({name: attempt(function) for name, function in ATTEMPTS.items()}))
 """
 
-# The version of Landlock from which on it is refused.
+# The version of Landlock that first refuses each attempt.
 REFUSED_SINCE = {
     "read": 1,
     "read as bytes of a folder": 1,
@@ -143,8 +143,8 @@ pytestmark = pytest.mark.skipif(landlock.version() == 0, reason="this kernel has
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What became of each attempt: nothing, "refused", or the error that it ended in."""
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the result of each attempt: "" for success, "refused", or the text of another error."""
     folder = tmp_path_factory.mktemp("landlock")
     for name in ("source", "own", "outside"):
         (folder / name).mkdir()
@@ -152,31 +152,31 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     secret = folder / "outside" / "secret"
     secret.write_text("secret")
     folders = [str(folder / name) for name in ("source", "own", "outside")]
-    ran = subprocess.run([sys.executable, "-c", TRY, *folders], capture_output=True, text=True)
-    assert ran.stderr == ""
-    answer: dict[str, str] = json.loads(ran.stdout)
-    answer["after"] = f"{secret.read_text()} {sorted(os.listdir(secret.parent))}"
-    return answer
+    process = subprocess.run([sys.executable, "-c", ATTEMPT_SCRIPT, *folders], capture_output=True, text=True)
+    assert process.stderr == ""
+    results_of_attempts: dict[str, str] = json.loads(process.stdout)
+    results_of_attempts["after"] = f"{secret.read_text()} {sorted(os.listdir(secret.parent))}"
+    return results_of_attempts
 
 
 @pytest.mark.parametrize("attempt", REFUSED_SINCE)
-def test_what_was_given_up_is_refused(told: dict[str, str], attempt: str) -> None:
+def test_forbidden_attempts_are_refused(results: dict[str, str], attempt: str) -> None:
     if landlock.version() < REFUSED_SINCE[attempt]:
         pytest.skip(f"Landlock {landlock.version()} does not hold this")
-    assert told[attempt] == "refused"
+    assert results[attempt] == "refused"
 
 
 @pytest.mark.parametrize("attempt", STILL_ALLOWED)
-def test_what_a_submission_needs_is_left(told: dict[str, str], attempt: str) -> None:
-    assert told[attempt] == ""
+def test_permitted_attempts_succeed(results: dict[str, str], attempt: str) -> None:
+    assert results[attempt] == ""
 
 
-@pytest.mark.skipif(landlock.version() < 3, reason="truncating is held from version 3 on")
-def test_nothing_outside_has_changed(told: dict[str, str]) -> None:
-    assert told["after"] == "secret ['secret']"
+@pytest.mark.skipif(landlock.version() < 3, reason="Landlock restricts truncating from version 3 on")
+def test_no_file_outside_has_changed(results: dict[str, str]) -> None:
+    assert results["after"] == "secret ['secret']"
 
 
-def test_the_process_that_asks_for_the_version_gives_nothing_up(tmp_path: Path) -> None:
+def test_querying_the_version_does_not_restrict_the_process(tmp_path: Path) -> None:
     assert landlock.version() == landlock.version() > 0
     (tmp_path / "file").write_text("text")
     assert (tmp_path / "file").read_text() == "text"

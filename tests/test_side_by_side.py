@@ -25,7 +25,7 @@ from kernelpath.verdict import Interval, Measurement, Report, Verdict
 from kernelpath.work import forkserver
 from kernelpath.work.workspace import Workspace
 from tests.conftest import DECLARATION, LESSON
-from tests.test_cli import descendants, started
+from tests.test_cli import find_descendants, start_command
 from tests.waiting import happens
 
 RIGHT = "def double(x):\n    return 2 * x\n"
@@ -71,7 +71,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
 
 def test_a_row_is_printed_as_soon_as_its_grading_ends(course: ExerciseRef) -> None:
     solution(course, "w02a_second").write_text(HANGS)
-    with started(course, "check", "--all", "--tree", "solutions", "--device", "cpu", "--jobs", "1") as checking:
+    with start_command(course, "check", "--all", "--tree", "solutions", "--device", "cpu", "--jobs", "1") as checking:
         assert checking.stdout is not None
         assert checking.stdout.readline().split()[-2:] == ["PASSED", "double"]
         checking.send_signal(signal.SIGINT)  # the second one still runs
@@ -83,11 +83,11 @@ def test_ctrl_c_terminates_all_gradings_and_leaves_no_process(course: ExerciseRe
     for path in hanging:
         path.write_text(HANGS)
     running = [Workspace(path).own / "tmp" / "running" for path in hanging]
-    with started(course, "check", "--all", "--tree", "solutions", "--device", "cpu", "--jobs", "3") as checking:
+    with start_command(course, "check", "--all", "--tree", "solutions", "--device", "cpu", "--jobs", "3") as checking:
         assert happens(lambda: all(path.is_file() for path in running))
         checking.send_signal(signal.SIGINT)
         assert checking.wait(60) == 130
-    assert happens(lambda: not descendants(course))
+    assert happens(lambda: not find_descendants(course))
     assert not any(path.parent.exists() for path in running)
 
 

@@ -10,7 +10,7 @@ from kernelpath.course import registry
 from kernelpath.course.registry import ExerciseRef
 from kernelpath.dev.spills import reference_kernels_do_not_spill
 from tests import fresh_process
-from tests.test_cards import copied
+from tests.test_cards import copy_exercise
 from warpcheck.assembler import _tool
 
 pytestmark = pytest.mark.skipif(_tool("ptxas") is None, reason="there is no ptxas")
@@ -28,7 +28,7 @@ def list_findings(item: ExerciseRef) -> list[str]:
 @pytest.fixture
 def spilling(tmp_path: Path) -> ExerciseRef:
     """Return vector_add with an array of 64 floats whose index ptxas cannot compute, so it is in local memory."""
-    item = copied(registry.find("vector_add"), tmp_path)
+    item = copy_exercise(registry.find("vector_add"), tmp_path)
     source = item.solution.with_suffix(".cu")
     text = source.read_text(encoding="utf-8")
     kernel = text.index("{", text.index("__global__"))
@@ -61,7 +61,7 @@ def test_a_declared_reason_suppresses_the_finding(spilling: ExerciseRef) -> None
 
 
 def test_a_case_that_raises_is_reported(tmp_path: Path) -> None:
-    item = copied(registry.find("vector_add"), tmp_path)
+    item = copy_exercise(registry.find("vector_add"), tmp_path)
     item.solution.write_text("def vector_add(x, y):\n    raise RuntimeError('no launch')\n", encoding="utf-8")
     messages = find_in_fresh_process(item)
     assert messages

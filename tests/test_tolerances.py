@@ -64,8 +64,8 @@ def test_mtol_allows_errors_relative_to_the_magnitude_of_each_element(error: flo
 @pytest.mark.parametrize("magnitude", [math.inf, math.nan])
 def test_a_magnitude_that_is_not_finite_allows_no_error(magnitude: float) -> None:
     truth = torch.ones(2, dtype=torch.float64)
-    infinite = torch.full((2,), magnitude, dtype=torch.float64)
-    assert compare.check_outputs([truth + 1], [truth], TOLERANCE, magnitudes=lambda: [infinite]) is not None
+    infinite_magnitude = torch.full((2,), magnitude, dtype=torch.float64)
+    assert compare.check_outputs([truth + 1], [truth], TOLERANCE, magnitudes=lambda: [infinite_magnitude]) is not None
 
 
 def test_magnitudes_are_not_computed_for_outputs_within_the_plain_tolerance() -> None:

@@ -57,7 +57,8 @@ CONSUMERS, STAGES = 2, 2
 HEADS_AT_A_TIME = 8
 
 # Named barriers. Barrier 0 is sync_threads, and the consumers share DS. EMPTY and FULL belong to the first consumer and
-# the warp that adds to dq, and WRITE to the first consumer alone. The second consumer uses the following numbers.
+# the warp that adds to dq, and WRITE belongs only to the first consumer. The second consumer uses the following
+# numbers.
 DS, EMPTY, FULL, WRITE = 1, 2, 4, 6
 
 
