@@ -189,7 +189,7 @@ NOTEBOOK, BOOK = "notebooks/1_architecture/week01_threads.ipynb", "book/1_archit
 
 
 @pytest.mark.parametrize(
-    ("file", "change", "found"),
+    ("file", "change", "expected"),
     [
         (
             NOTEBOOK,
