@@ -73,14 +73,15 @@ def _describe_blocks_to_come(grid: Grid, started: Collection[Cta]) -> str:
         for record in cta.warps
     )
     block_count = grid.get("block_count")
-    if not are_polling or (left := block_count - grid.get("block_next")) <= 0:
+    if not are_polling or (remaining := block_count - grid.get("block_next")) <= 0:
         return ""
     block, counter, index = (
         ("program", "tl.atomic_add", "tl.program_id") if grid.module.of_triton else ("block", "atomicAdd", "blockIdx")
     )
+    verb = "has" if remaining == 1 else "have"
     return (
-        f"{left:,} of {block_count:,} {block}s {'has' if left == 1 else 'have'} not started, and none will before "
-        f"another one ends: if a {block} waits for one of them, let {block}s take their numbers from a counter "
+        f"{remaining:,} of {block_count:,} {block}s {verb} not started, and none will before another one ends: "
+        f"if a {block} waits for one of them, let {block}s take their numbers from a counter "
         f"({counter}), and not from {index}"
     )
 

@@ -147,8 +147,8 @@ class _Spins:
         self._turns[cta.address] += 1
         if self._turns[cta.address] == SPINNING_TURNS:
             progress = grid.get("signals"), grid.get("block_next")
-            started = [other for other in grid.residents.resident if other.get("block_began")]
-            are_all_spinning = all(other.address in self._turns for other in started)
+            started = [block for block in grid.residents.resident if block.get("block_began")]
+            are_all_spinning = all(block.address in self._turns for block in started)
             self._windows = self._windows + 1 if are_all_spinning and progress == self._progress else 0
             self._progress = progress
             self._turns.clear()
