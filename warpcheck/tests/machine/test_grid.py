@@ -220,7 +220,8 @@ def test_blocks_that_poll_while_one_works_are_no_deadlock(run: Run, work: str, c
         if (blockIdx.x > 0) {{ {POLLS["atomics"]} if (t == 0) atomicAdd(out, 7); }}
         else if (t == 0) {{ {work} __threadfence(); atomicExch(flag, 1); }}
     }}"""
-    flag, out = aligned(1, np.int32), aligned(2, np.int32)
+    flag = aligned(1, np.int32)
+    out = aligned(2, np.int32)
     run(source, 3, 64, flag, out, cooperative=cooperative)
     assert out[0] == 14
 
@@ -237,7 +238,8 @@ def test_blocks_that_take_turns_are_no_deadlock(run: Run) -> None:
             if (t == 0) { atomicAdd(out, 1); __threadfence(); atomicAdd(turn, 1); }
         }
     }"""
-    turn, out = aligned(1, np.int32), aligned(1, np.int32)
+    turn = aligned(1, np.int32)
+    out = aligned(1, np.int32)
     run(source, 2, 64, turn, out, cooperative=True)
     assert out[0] == 800
 
