@@ -74,11 +74,9 @@ class LoadUses:
     def use_of(self, point: ProgramPoint) -> LoadUse:
         """Return the use of the result of the instruction at a place, if it is a load or an atomic operation."""
         i = self.flow.blocks[point.block].instructions[point.position]
-        if i.opcode == "atom" and "exch" in i.modifiers:
-            overwrites = self.read.isdisjoint(self.ops[i.opcode].written(i))
-            return LoadUse(overwrites=overwrites, spins=self.polls.polls(point))
         if i.opcode == "atom":
-            return LoadUse(spins=self.polls.polls(point))
+            overwrites = "exch" in i.modifiers and self.read.isdisjoint(self.ops[i.opcode].written(i))
+            return LoadUse(overwrites=overwrites, spins=self.polls.polls(point))
         if i.opcode != "ld" or i.modifiers[0] == "param":
             return LoadUse()
         formula = self.demands.loads.get(point, ALL_LANES)
